@@ -1,0 +1,1 @@
+"""What callers may ask, and the dispatcher that decides and appends it."""

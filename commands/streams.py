@@ -1,0 +1,71 @@
+"""What the dispatcher must know of a kind of stream: how its events are read, folded and snapshotted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from ..domain.errors import Damaged
+from ..domain.events import Recorded, Registry
+from ..domain.principals import Principal
+from .ports import EventStore, Head, StoredEvent
+
+S = TypeVar("S")
+
+PAGE = 2000
+"""Events read at a time when a stream is folded."""
+
+
+class Kind(msgspec.Struct, Generic[S], frozen=True):
+    """One kind of stream. `schema` names the shape of the state in snapshots; change it with the state's type."""
+
+    name: str
+    schema: str
+    initial: S
+    state_type: type[S]
+    registry: Registry[Any]
+    evolve: Callable[[S, Recorded[Any]], S]
+
+    def fold(self, state: S, event: StoredEvent) -> S:
+        """One stored event further. Raises Damaged where it cannot be read."""
+        decoded = self.registry.decode(event.type, event.version, event.payload)
+        actor = Principal(event.actor_kind, event.actor_id)  # pyright: ignore[reportArgumentType]
+        return self.evolve(state, Recorded(event.seq, actor, event.run_id, event.origin_key, decoded))
+
+
+class Loaded(msgspec.Struct, Generic[S], frozen=True):
+    """A state and where its log stood. snapshot_seq: how far the newest snapshot reaches."""
+
+    state: S
+    head: Head
+    snapshot_seq: int
+
+
+async def load(store: EventStore, kind: Kind[S], stream: str) -> Loaded[S] | None:
+    """Fold a stream from its snapshot and what follows; None where there is no such stream."""
+    found = await store.load(stream, kind.schema)
+    if found is None:
+        return None
+    head, snapshot = found
+    state, seq = kind.initial, 0
+    if snapshot is not None:
+        try:
+            state, seq = msgspec.json.decode(snapshot.state, type=kind.state_type), snapshot.seq
+        except msgspec.MsgspecError:
+            snapshot = None  # a cache of another shape; the log has the truth
+    return await catch_up(store, kind, Loaded(state, msgspec.structs.replace(head, version=seq), seq), head)
+
+
+async def catch_up(store: EventStore, kind: Kind[S], loaded: Loaded[S], head: Head) -> Loaded[S]:
+    """Fold what lies between a loaded state and `head`. Raises Damaged at a hole, which the store's guards exclude."""
+    state, seq = loaded.state, loaded.head.version
+    while seq < head.version:
+        events = await store.read_for_fold(head.id, seq, min(PAGE, head.version - seq))
+        if not events or events[0].seq != seq + 1:
+            raise Damaged("The log of this stream has a hole; run `minutebook doctor`.")
+        for event in events:
+            state = kind.fold(state, event)
+        seq = events[-1].seq
+    return Loaded(state, head, loaded.snapshot_seq)

@@ -1,0 +1,67 @@
+"""Who acts: principals, and the verified caller behind a request."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+from .errors import Invalid
+from .ids import canonical_name, is_room_id
+
+PrincipalKind = Literal["human", "agent", "system"]
+
+DEFAULT_TENANT = "default"
+"""Tenant of the development issuer when a token names none."""
+
+SERVER_COMPONENT = "minutebook"
+"""The system principal that the server itself writes as: `system:minutebook`."""
+
+
+class Principal(msgspec.Struct, frozen=True, order=True):
+    """A canonical principal, written `kind:id` (rooms.md). Principals compare exactly."""
+
+    kind: PrincipalKind
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.id}"
+
+    @classmethod
+    def parse(cls, text: str, path: str = "$") -> Principal:
+        """`human:<sub>`, `agent:<runId>` or `system:<component>`; raises Invalid with `path`."""
+        kind, _, name = text.partition(":")
+        match kind:
+            case "human" | "agent" | "system":
+                canonical_name(name, path)
+            case _:
+                raise Invalid.at(
+                    path, f"must start with one of {', '.join(get_args(PrincipalKind))}, then a colon"
+                )
+        if kind == "agent" and not is_room_id(name):
+            raise Invalid.at(path, "a run id is 8 characters of a-z and 2-7")
+        return cls(kind, name)
+
+
+SERVER = Principal("system", SERVER_COMPONENT)
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """A principal with what its verified token says. Nothing here comes from a body or an ordinary header.
+
+    tenant: the tenant that the token's issuer speaks for. groups: names as the issuer gives them.
+    labels: clearance labels that the clearance policy grants. room_id and run_role: of an agent's run token only.
+    is_cli_client: the token was issued to a command-line client. expires_at: Unix seconds, leeway included.
+    """
+
+    principal: Principal
+    tenant: str
+    groups: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+    room_id: str | None = None
+    run_role: str | None = None
+    is_admin: bool = False
+    is_member: bool = False
+    is_auditor: bool = False
+    is_cli_client: bool = False
+    expires_at: float = 0.0

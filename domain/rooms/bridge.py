@@ -1,0 +1,150 @@
+"""What a run's bridge may push, checked whole before anything is decided (rooms.md, the envelope)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..errors import Invalid
+from ..events import Event, Unstorable
+from ..jsontext import compact, repair_text, scan_value, strip_nul
+from .commands import PushedItem
+from .decide import Context, Decision, NewEvent
+from .events import PUSHED_BY_BRIDGES, HarnessReported, MessagePosted, ToolCalled, ToolReturned
+from .rights import require
+from .state import Room, Run
+
+MAX_ITEMS = 500
+"""Items in one push (rooms.md, Limits)."""
+
+MAX_ITEM_DEPTH = 64
+"""Nesting of one item's payload; deeper ones are stored as refused."""
+
+
+class CheckedItem(msgspec.Struct, frozen=True):
+    """An item whose type and shape were checked: the event it is, and the payload as it will be stored."""
+
+    place: int
+    stream: str
+    seq: int
+    caused_by: int | None
+    event: Event | Unstorable
+    body: Any
+
+
+class RawItem(PushedItem, frozen=True):
+    """A pushed item whose payload is still text, so that one bad value cannot spoil its neighbours."""
+
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def check_items(items: Sequence[RawItem], run_id: str, payload_bytes: int) -> list[CheckedItem]:
+    """Every item as it will be stored. Raises Invalid that names the first item which a bridge may not push.
+
+    A value that cannot be stored never blocks a cursor: too large, it becomes `{oversize, bytes, type}`; refused by the
+    database or a double, `{refused, type, reason}`; NUL characters are dropped and lone surrogates replaced (law 20).
+    """
+    return [_check(place, item, run_id, payload_bytes) for place, item in enumerate(items)]
+
+
+def _check(place: int, item: RawItem, run_id: str, payload_bytes: int) -> CheckedItem:
+    declared = PUSHED_BY_BRIDGES.get(item.type)
+    path = f"$.items[{place}]"
+    if declared is None:
+        raise Invalid.at(f"{path}.type", f"a bridge may push {', '.join(PUSHED_BY_BRIDGES)} only")
+    raw = bytes(item.payload)
+    refusal = scan_value(raw, MAX_ITEM_DEPTH)
+    if refusal is not None and refusal.reason != "surrogate":
+        body = {"refused": True, "type": item.type, "reason": refusal.reason}
+        return CheckedItem(place, item.stream, item.seq, item.caused_by, Unstorable(item.type, body), body)
+    value = strip_nul(_repaired(raw) if refusal is not None else msgspec.json.decode(raw))
+    event = _typed(declared, value, run_id, path)
+    size = len(compact(value))
+    if size > payload_bytes:
+        body = {"oversize": True, "bytes": size, "type": item.type}
+        return CheckedItem(place, item.stream, item.seq, item.caused_by, Unstorable(item.type, body), body)
+    return CheckedItem(place, item.stream, item.seq, item.caused_by, event, value)
+
+
+def _repaired(raw: bytes) -> Any:
+    def walk(value: Any) -> Any:
+        if isinstance(value, str):
+            return repair_text(value)
+        if isinstance(value, list):
+            return [walk(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, dict):
+            return {repair_text(key): walk(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return value
+
+    import json  # noqa: PLC0415 - the one reader that lets lone surrogates through, so that they can be replaced
+
+    return walk(json.loads(raw))
+
+
+def _typed(declared: type[Event], value: Any, run_id: str, path: str) -> Event:
+    try:
+        event = msgspec.convert(value, declared)
+    except msgspec.ValidationError as error:
+        raise Invalid.at(f"{path}.payload", str(error)) from error
+    named = getattr(event, "run_id", None)
+    if named is not None and named != run_id:
+        raise Invalid.at(f"{path}.payload.runId", "must be the run of the token")
+    if declared is HarnessReported and "kind" not in value:
+        raise Invalid.at(f"{path}.payload.kind", "is required")
+    if isinstance(event, MessagePosted) and len(event.to) > MAX_ITEMS:
+        raise Invalid.at(f"{path}.payload.to", "is too long")
+    return event
+
+
+def record_items(
+    room: Room, items: Sequence[CheckedItem], context: Context, tool_classes: Mapping[str, str]
+) -> Decision:
+    """The items that are not stored yet, in order; those that are, are acknowledged again and add nothing.
+
+    tool_classes: visibility class by tool name, from the settings. A result has the class of the tool that was called.
+    The answer carries the cursors `afterHarnessSeq` and `afterStatusSeq`.
+    """
+    require(room, context.room_id, context.tenant, context.caller, "record")
+    run = room.run
+    assert run is not None  # noqa: S101 - `require` lets only the running run through
+    cursors = {"events": run.events_seq, "status": run.status_seq}
+    calls = dict(run.calls)
+    events: list[NewEvent] = []
+    for item in items:
+        if isinstance(item.event, ToolCalled):
+            calls[item.event.call_id] = item.event.tool
+        if item.seq <= cursors[item.stream]:
+            continue
+        cursors[item.stream] = item.seq
+        events.append(_recorded(item, run, context, _classes(item, calls, tool_classes)))
+    answer = {"afterHarnessSeq": cursors["events"], "afterStatusSeq": cursors["status"]}
+    return Decision(tuple(events), answer=answer)
+
+
+def _recorded(item: CheckedItem, run: Run, context: Context, classes: tuple[str, ...]) -> NewEvent:
+    caused_by = item.caused_by if item.caused_by is not None and item.caused_by <= context.version else None
+    return NewEvent(
+        item.event,
+        context.caller.principal,
+        run.role,
+        run.run_id,
+        caused_by,
+        "harness",
+        classes,
+        run.run_id,
+        f"{item.stream}:{item.seq}",
+        item.body,
+    )
+
+
+def _classes(item: CheckedItem, calls: Mapping[str, str], tool_classes: Mapping[str, str]) -> tuple[str, ...]:
+    match item.event:
+        case ToolCalled(tool=tool):
+            name = tool_classes.get(tool)
+        case ToolReturned(call_id=call_id):
+            name = tool_classes.get(calls.get(call_id, ""))
+        case _:
+            name = None
+    return () if name is None else (name,)

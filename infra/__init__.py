@@ -1,0 +1,1 @@
+"""Adapters to the world outside: PostgreSQL, tokens, settings, telemetry, the command line."""

@@ -1,0 +1,1 @@
+"""The `minutebook` command line; each verb is a thin function over the objects that `serve` uses."""

@@ -1,0 +1,116 @@
+"""Connections: one pool a role, each connection checked to be nothing more than that role."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, LiteralString, cast
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool
+
+RoleName = Literal["app", "projector", "retention", "auditor", "eraser", "owner"]
+
+POOL_TIMEOUT_S = 3.0
+"""Longest wait for a free connection before the caller gets a 503."""
+
+CONNECT_TIMEOUT_S = 5
+
+_GUARD = """
+SELECT r.rolsuper, r.rolbypassrls, r.rolcreaterole,
+    pg_has_role(r.oid, 'minutebook_owner', 'MEMBER'),
+    EXISTS (SELECT FROM pg_class c WHERE c.relowner = r.oid AND c.relnamespace = 'minutebook'::regnamespace),
+    pg_has_role(r.oid, %s, 'MEMBER'), r.rolname
+FROM pg_roles r WHERE r.rolname = session_user
+"""
+
+
+class RoleRefused(Exception):
+    """The server must not run as this database role; the message names the reason and what to do."""
+
+
+def url_for(url: str, role: RoleName) -> str:
+    """The URL with the user replaced by the house's role; for clusters that let those roles in without a password."""
+    parts = urlsplit(url)
+    _, at, host = parts.netloc.rpartition("@")
+    netloc = f"{quote('minutebook_' + role)}@{host if at else parts.netloc}"
+    return urlunsplit(parts._replace(netloc=netloc))
+
+
+def redacted(url: str) -> str:
+    """The URL without its password, for messages."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    name = unquote(user.split(":", 1)[0])
+    return urlunsplit(
+        parts._replace(
+            netloc=f"{name}@{host}" if user else host,
+            query=urlencode([(key, value) for key, value in parse_qsl(parts.query) if key != "password"]),
+        )
+    )
+
+
+async def check_role(connection: psycopg.AsyncConnection[Any], role: RoleName) -> None:
+    """Raise RoleRefused where the session is superuser, BYPASSRLS, owner of the log, or not of `role` (fault B10)."""
+    found = await (await connection.execute("SELECT to_regrole('minutebook_owner')::text")).fetchone()
+    if found == (None,):
+        raise RoleRefused("This database has no minutebook roles; run `minutebook migrate` first.")
+    row = await (await connection.execute(_GUARD, (f"minutebook_{role}",))).fetchone()
+    assert row is not None  # noqa: S101 - a session always has a role
+    is_super, bypasses, creates, owns, has_tables, is_member, name = row
+    faults = [
+        text
+        for fault, text in (
+            (is_super, "is a superuser"),
+            (bypasses, "has BYPASSRLS"),
+            (creates, "may create roles"),
+            (owns or has_tables, "owns the log or is a member of its owner"),
+            (not is_member, f"is not a member of minutebook_{role}"),
+        )
+        if fault
+    ]
+    if faults:
+        raise RoleRefused(
+            f"The database role {name} {' and '.join(faults)}, so the guards of the log would not hold."
+            f" Connect as minutebook_{role}, or as a login role that was granted it alone."
+        )
+
+
+def make_pool(
+    url: str,
+    role: RoleName,
+    *,
+    max_size: int,
+    statement_timeout_ms: int,
+    min_size: int = 1,
+    checked: bool = True,
+) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
+    """A pool of autocommit connections as `role`, not yet open. `checked` verifies the role of every connection."""
+
+    async def configure(connection: psycopg.AsyncConnection[Any]) -> None:
+        if checked:
+            await check_role(connection, role)
+        for statement in (
+            f"SET ROLE minutebook_{role}",
+            f"SET statement_timeout = {statement_timeout_ms}",
+            "SET idle_in_transaction_session_timeout = 30000",
+            "SET search_path = pg_catalog, pg_temp",
+            "SET timezone = 'UTC'",
+        ):
+            await connection.execute(cast("LiteralString", statement))
+
+    return AsyncConnectionPool(
+        url,
+        min_size=min_size,
+        max_size=max_size,
+        timeout=POOL_TIMEOUT_S,
+        open=False,
+        kwargs={
+            "autocommit": True,
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "application_name": f"minutebook {role}",
+        },
+        configure=cast("Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]", configure),
+        reconnect_timeout=5,
+        name=f"minutebook-{role}",
+    )

@@ -1,0 +1,1 @@
+"""The SQL files of the product, read through importlib.resources."""

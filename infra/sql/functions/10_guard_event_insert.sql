@@ -1,0 +1,58 @@
+-- Stamps and checks every row that enters the log, whoever inserts it: seq follows its predecessor, the stream is open,
+-- time never runs back, salt, commitment and hash are computed here and nowhere else.
+-- The canonical form is docs/explanation/hash-chain.md; infra/chain.py recomputes it.
+CREATE OR REPLACE FUNCTION minutebook.guard_event_insert() RETURNS trigger
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_stream text;
+    v_sealed boolean;
+    v_prev_hash bytea;
+    v_prev_ts timestamptz;
+    v_payload text := NEW.payload::text;
+BEGIN
+    SELECT s.name, s.sealed, p.hash, p.ts INTO v_stream, v_sealed, v_prev_hash, v_prev_ts
+    FROM minutebook.streams s
+    LEFT JOIN minutebook.events p ON p.stream_id = s.id AND p.seq = NEW.seq - 1
+    WHERE s.id = NEW.stream_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'event of a stream that does not exist' USING ERRCODE = 'MB001';
+    ELSIF v_sealed THEN
+        RAISE EXCEPTION 'the stream is sealed' USING ERRCODE = 'MB002';
+    ELSIF NEW.seq < 1 OR (NEW.seq > 1 AND v_prev_hash IS NULL) THEN
+        RAISE EXCEPTION 'seq % does not follow the stream', NEW.seq USING ERRCODE = 'MB003';
+    ELSIF v_payload IS NULL THEN
+        RAISE EXCEPTION 'an event enters the log with its payload' USING ERRCODE = 'MB004';
+    END IF;
+    NEW.ts := greatest(clock_timestamp(), v_prev_ts);
+    NEW.salt := uuid_send(gen_random_uuid());
+    NEW.bytes := octet_length(v_payload);
+    NEW.commitment := sha256(NEW.salt || convert_to(v_payload, 'UTF8'));
+    NEW.prev_hash := coalesce(v_prev_hash, '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea);
+    NEW.hash := sha256(convert_to(concat('minutebook.event.v1,',
+        octet_length(v_stream), ':', v_stream, ',',
+        octet_length(NEW.seq::text), ':', NEW.seq, ',',
+        octet_length(NEW.id), ':', NEW.id, ',',
+        octet_length(NEW.type), ':', NEW.type, ',',
+        octet_length(NEW.schema_version::text), ':', NEW.schema_version, ',',
+        octet_length(NEW.actor_kind), ':', NEW.actor_kind, ',',
+        octet_length(NEW.actor_id), ':', NEW.actor_id, ',',
+        octet_length(NEW.actor_role), ':', NEW.actor_role, ',',
+        octet_length(NEW.run_id), ':', NEW.run_id, ',',
+        octet_length(NEW.caused_by::text), ':', NEW.caused_by, ',',
+        octet_length(NEW.origin), ':', NEW.origin, ',',
+        '27:', to_char(NEW.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), ',',
+        minutebook.netstrings(NEW.redactions),
+        minutebook.netstrings(NEW.classes),
+        octet_length(NEW.origin_client), ':', NEW.origin_client, ',',
+        octet_length(NEW.origin_key), ':', NEW.origin_key, ',',
+        '64:', encode(NEW.commitment, 'hex'), ',',
+        '64:', encode(NEW.prev_hash, 'hex'), ','), 'UTF8'));
+    RETURN NEW;
+END
+$$;
+ALTER FUNCTION minutebook.guard_event_insert() OWNER TO minutebook_owner;
+REVOKE ALL ON FUNCTION minutebook.guard_event_insert() FROM PUBLIC;
+
+CREATE OR REPLACE TRIGGER events_guard_insert BEFORE INSERT ON minutebook.events
+    FOR EACH ROW EXECUTE FUNCTION minutebook.guard_event_insert();
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_insert;

@@ -1,0 +1,24 @@
+-- After a statement that inserted events: moves each stream's row to its new head, once per stream, and hands the
+-- ranges to the audit feed where it is on. A direct insert by the owner keeps the two in step as well.
+CREATE OR REPLACE FUNCTION minutebook.advance_streams() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE minutebook.streams s
+    SET version = n.seq, bytes = s.bytes + n.added, head_hash = n.hash, last_ts = n.ts
+    FROM (SELECT DISTINCT ON (i.stream_id) i.stream_id, i.seq, i.hash, i.ts,
+              sum(i.bytes) OVER (PARTITION BY i.stream_id) AS added
+          FROM inserted i ORDER BY i.stream_id, i.seq DESC) n
+    WHERE s.id = n.stream_id;
+    IF (SELECT l.audit_feed FROM minutebook.log l) THEN
+        INSERT INTO minutebook.feed_queue (txid, stream_id, from_seq, to_seq)
+        SELECT pg_current_xact_id(), i.stream_id, min(i.seq), max(i.seq) FROM inserted i GROUP BY i.stream_id;
+    END IF;
+    RETURN NULL;
+END
+$$;
+ALTER FUNCTION minutebook.advance_streams() OWNER TO minutebook_owner;
+REVOKE ALL ON FUNCTION minutebook.advance_streams() FROM PUBLIC;
+
+CREATE OR REPLACE TRIGGER events_advance AFTER INSERT ON minutebook.events
+    REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION minutebook.advance_streams();
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_advance;

@@ -1,0 +1,33 @@
+-- Retention, one stream at a time: everything that an expired stream left, in one transaction. Runs with the rights of
+-- the retention role alone; row-level security and the guards decide what may go. Answers the events deleted, or NULL
+-- where the stream is not (or no longer) expired.
+CREATE OR REPLACE FUNCTION minutebook.purge_stream_v1(p_stream_id bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_events bigint;
+    v_view text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = p_stream_id) THEN
+        RETURN NULL;
+    END IF;
+    DELETE FROM minutebook.events e WHERE e.stream_id = p_stream_id;
+    GET DIAGNOSTICS v_events = ROW_COUNT;
+    DELETE FROM minutebook.idempotency k WHERE k.stream_id = p_stream_id;
+    DELETE FROM minutebook.leases l WHERE l.stream_id = p_stream_id;
+    DELETE FROM minutebook.snapshots n WHERE n.stream_id = p_stream_id;
+    FOR v_view IN
+        SELECT c.relname FROM pg_class c
+        WHERE c.relnamespace = 'minutebook_views'::regnamespace AND c.relkind = 'r' ORDER BY 1
+    LOOP
+        EXECUTE format('DELETE FROM minutebook_views.%I WHERE stream_id = $1', v_view) USING p_stream_id;
+    END LOOP;
+    DELETE FROM minutebook.streams s WHERE s.id = p_stream_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the stream stayed although its events went' USING ERRCODE = 'MB030';
+    END IF;
+    RETURN v_events;
+END
+$$;
+ALTER FUNCTION minutebook.purge_stream_v1(bigint) OWNER TO minutebook_owner;
+REVOKE ALL ON FUNCTION minutebook.purge_stream_v1(bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION minutebook.purge_stream_v1(bigint) TO minutebook_retention;
