@@ -36,9 +36,7 @@ class Fingerprints:
 
     def of(self, command: Any) -> str:
         """Hex digest over the command's canonical JSON: member order and spacing make no difference."""
-        return hmac.new(
-            self._key, msgspec.json.encode(command, order="deterministic"), hashlib.sha256
-        ).hexdigest()
+        return hmac.new(self._key, msgspec.json.encode(command, order="deterministic"), hashlib.sha256).hexdigest()
 
 
 class Dispatcher:
@@ -71,9 +69,7 @@ class Dispatcher:
         if key is None:
             return None
         fingerprint = self._fingerprints.of(command)
-        return Key(
-            caller.tenant, str(caller.principal), operation, scope, key, fingerprint, status, answer or {}
-        )
+        return Key(caller.tenant, str(caller.principal), operation, scope, key, fingerprint, status, answer or {})
 
     async def run(
         self,
@@ -132,9 +128,7 @@ class Dispatcher:
         if self._is_draining:
             raise Unavailable("The server is stopping; try again.", retryAfterMs=RETRY_AFTER_MS)
         if len(self._in_flight) >= self._bounds.in_flight:
-            raise Unavailable(
-                "The server has too many commands under way; try again.", retryAfterMs=RETRY_AFTER_MS
-            )
+            raise Unavailable("The server has too many commands under way; try again.", retryAfterMs=RETRY_AFTER_MS)
 
     async def _await(self, done: asyncio.Future[Answer]) -> Answer:
         self._in_flight.add(done)
@@ -144,9 +138,7 @@ class Dispatcher:
                 return await asyncio.shield(done)
         except TimeoutError:
             done.add_done_callback(_retrieve)
-            raise TimedOut(
-                "No answer in time; the command may still land. Retry it with the same key."
-            ) from None
+            raise TimedOut("No answer in time; the command may still land. Retry it with the same key.") from None
 
     def _mailbox(self, kind: Kind[S], stream: str) -> Mailbox[S]:
         found = self._mailboxes.get(stream)

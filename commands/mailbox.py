@@ -86,9 +86,7 @@ class _Step(msgspec.Struct, Generic[S], frozen=True):
 class Mailbox(Generic[S]):
     """Bounded; one task while there is work. The folded state is a cache: a stale one costs a conflict, no more."""
 
-    def __init__(
-        self, stream: str, kind: Kind[S], store: EventStore, *, max_length: int, snapshot_every: int
-    ) -> None:
+    def __init__(self, stream: str, kind: Kind[S], store: EventStore, *, max_length: int, snapshot_every: int) -> None:
         self.stream = stream
         self._kind = kind
         self._store = store
@@ -107,9 +105,7 @@ class Mailbox(Generic[S]):
     def put(self, request: Request[S]) -> None:
         """Queue a command. Raises Unavailable where the mailbox is full."""
         if len(self._waiting) >= self._max_length:
-            raise Unavailable(
-                "This room has too many commands waiting; try again.", retryAfterMs=RETRY_AFTER_MS
-            )
+            raise Unavailable("This room has too many commands waiting; try again.", retryAfterMs=RETRY_AFTER_MS)
         self._waiting.append(request)
         if self._task is None:
             self._task = asyncio.create_task(self._work(), name=f"mailbox {self.stream}")
@@ -138,9 +134,7 @@ class Mailbox(Generic[S]):
         while self._waiting and len(steps) < MAX_ROUND:
             request = self._waiting[0]
             if request.done.done() or asyncio.get_running_loop().time() > request.deadline:
-                self._waiting.popleft().fail(
-                    TimedOut("The command waited too long and was not run; try again.")
-                )
+                self._waiting.popleft().fail(TimedOut("The command waited too long and was not run; try again."))
                 continue
             if steps and (request.is_alone or steps[0].request.is_alone):
                 break
@@ -180,9 +174,7 @@ class Mailbox(Generic[S]):
         key = request.key
         if key is not None and decided.answer:
             key = msgspec.structs.replace(key, answer={**key.answer, **decided.answer})
-        item = Append(
-            self.stream, at.head.version, decided.rows, seal=decided.seal, fence=request.fence, key=key
-        )
+        item = Append(self.stream, at.head.version, decided.rows, seal=decided.seal, fence=request.fence, key=key)
         state, seq, size = at.state, at.head.version, at.head.bytes
         for row, (actor, event) in zip(decided.rows, decided.events, strict=True):
             seq += 1
@@ -190,9 +182,7 @@ class Mailbox(Generic[S]):
             run_id = row.run_id if isinstance(row.run_id, str) else None
             origin_key = row.origin_key if isinstance(row.origin_key, str) else None
             state = self._kind.evolve(state, Recorded(seq, actor, run_id, origin_key, event))
-        head = msgspec.structs.replace(
-            at.head, version=seq, bytes=size, sealed=at.head.sealed or decided.seal
-        )
+        head = msgspec.structs.replace(at.head, version=seq, bytes=size, sealed=at.head.sealed or decided.seal)
         return _Step(request, item, decided.answer, Loaded(state, head, at.snapshot_seq))
 
     async def _append(self, settled: Loaded[S], steps: list[_Step[S]]) -> None:
@@ -214,9 +204,7 @@ class Mailbox(Generic[S]):
         is_settled = True
         for step, outcome in zip(steps, outcomes, strict=True):
             if outcome.kind == "appended" and is_settled:
-                head = msgspec.structs.replace(
-                    step.after.head, bytes=outcome.bytes, chain=outcome.chain or ""
-                )
+                head = msgspec.structs.replace(step.after.head, bytes=outcome.bytes, chain=outcome.chain or "")
                 settled = Loaded(step.after.state, head, settled.snapshot_seq)
                 step.request.answer(_first_answer(step, outcome))
             else:
@@ -251,9 +239,7 @@ class Mailbox(Generic[S]):
             return
         state = msgspec.json.encode(loaded.state).decode()
         try:
-            await self._store.save_snapshot(
-                loaded.head.id, Snapshot(loaded.head.version, self._kind.schema, state)
-            )
+            await self._store.save_snapshot(loaded.head.id, Snapshot(loaded.head.version, self._kind.schema, state))
         except MinutebookError:
             log.warning("snapshot not kept", kind=self._kind.name)
         self._loaded = Loaded(loaded.state, loaded.head, loaded.head.version)
@@ -280,9 +266,7 @@ def _settle_other(step: _Step[Any], outcome: Outcome) -> bool:
             request.tries += 1
             if request.tries < MAX_TRIES:
                 return False
-            request.fail(
-                Unavailable("Others keep changing this room; try again.", retryAfterMs=RETRY_AFTER_MS)
-            )
+            request.fail(Unavailable("Others keep changing this room; try again.", retryAfterMs=RETRY_AFTER_MS))
     return True
 
 

@@ -73,13 +73,9 @@ class Rooms:
         idempotency = self._dispatcher.key(caller, "open_room", "", key, command, 201, decided.answer)
         days = int(command.retention[:-1])
         creation = Creation(ROOM.name, caller.tenant, days)
-        return await self._dispatcher.create(
-            stream_of(room_id), creation, decided, key=idempotency, status=201
-        )
+        return await self._dispatcher.create(stream_of(room_id), creation, decided, key=idempotency, status=201)
 
-    async def post_message(
-        self, caller: Caller, room_id: str, command: PostMessage, key: str | None
-    ) -> Answer:
+    async def post_message(self, caller: Caller, room_id: str, command: PostMessage, key: str | None) -> Answer:
         """201 `{"seq", "id", "chain"}`."""
         return await self._run(caller, room_id, command, decide.post_message, "chat", key, status=201)
 
@@ -87,9 +83,7 @@ class Rooms:
         """200 `{"seq", "chain"}`; a member who has that role already changes nothing."""
         return await self._run(caller, room_id, command, decide.add_member, "invite", key)
 
-    async def remove_member(
-        self, caller: Caller, room_id: str, command: RemoveMember, key: str | None
-    ) -> Answer:
+    async def remove_member(self, caller: Caller, room_id: str, command: RemoveMember, key: str | None) -> Answer:
         """200 `{"seq", "chain"}`."""
         action: Action = "read" if command.principal == str(caller.principal) else "invite"
         return await self._run(caller, room_id, command, decide.remove_member, action, key)
@@ -100,13 +94,9 @@ class Rooms:
 
     async def start_run(self, caller: Caller, room_id: str, command: StartRun) -> Answer:
         """200; the first hello of a run registers it."""
-        return await self._run(
-            caller, room_id, command, decide.start_run, None, f"run:{caller.principal.id}:running"
-        )
+        return await self._run(caller, room_id, command, decide.start_run, None, f"run:{caller.principal.id}:running")
 
-    async def record(
-        self, caller: Caller, room_id: str, items: Sequence[CheckedItem], lease_epoch: int
-    ) -> Answer:
+    async def record(self, caller: Caller, room_id: str, items: Sequence[CheckedItem], lease_epoch: int) -> Answer:
         """200 `{"afterHarnessSeq", "afterStatusSeq"}`; fenced on the run's lease."""
         decision = partial(record_items, tool_classes=self._tool_classes)
 
@@ -143,9 +133,7 @@ class Rooms:
             return self._encode(decide.sealing(room, decision(room, command, context), context, _size))
 
         idempotency = self._dispatcher.key(caller, decision.__name__, stream, key, command, status)
-        return await self._dispatcher.run(
-            ROOM, stream, authorize, decided, key=idempotency, fence=fence, status=status
-        )
+        return await self._dispatcher.run(ROOM, stream, authorize, decided, key=idempotency, fence=fence, status=status)
 
     def _encode(self, decision: Decision) -> Decided:
         rows: list[EventRow] = []
@@ -154,9 +142,7 @@ class Rooms:
             payload, redactions = self._redact(new.payload())
             raw = msgspec.json.encode(payload)
             if len(raw) > self._limits.payload_bytes:
-                raise TooLarge(
-                    f"The payload has {len(raw)} bytes; at most {self._limits.payload_bytes} are taken."
-                )
+                raise TooLarge(f"The payload has {len(raw)} bytes; at most {self._limits.payload_bytes} are taken.")
             event = new.event
             if redactions and isinstance(event, Event):
                 event = ROOM_EVENTS.decode(event.type, event.version, raw)

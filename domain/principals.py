@@ -35,9 +35,7 @@ class Principal(msgspec.Struct, frozen=True, order=True):
             case "human" | "agent" | "system":
                 canonical_name(name, path)
             case _:
-                raise Invalid.at(
-                    path, f"must start with one of {', '.join(get_args(PrincipalKind))}, then a colon"
-                )
+                raise Invalid.at(path, f"must start with one of {', '.join(get_args(PrincipalKind))}, then a colon")
         if kind == "agent" and not is_room_id(name):
             raise Invalid.at(path, "a run id is 8 characters of a-z and 2-7")
         return cls(kind, name)

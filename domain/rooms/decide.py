@@ -135,11 +135,7 @@ def post_message(room: Room, command: PostMessage, context: Context) -> Decision
         raise Invalid.at("$.causedBy", "must be the seq of an event of this room")
     to = tuple(str(Principal.parse(name, f"$.to[{place}]")) for place, name in enumerate(command.to))
     return Decision(
-        (
-            _by_caller(
-                MessagePosted(command.text, to), context, _role(room, context), caused_by=command.caused_by
-            ),
-        )
+        (_by_caller(MessagePosted(command.text, to), context, _role(room, context), caused_by=command.caused_by),)
     )
 
 
@@ -186,9 +182,7 @@ def close_room(room: Room, command: CloseRoom, context: Context) -> Decision:
     require(room, context.room_id, context.tenant, context.caller, "close")
     _refuse_sealed(room)
     closed = RoomClosed() if command.reason is None else RoomClosed(command.reason)
-    return Decision(
-        (*_end_run(room, "room_closed"), _by_caller(closed, context, _role(room, context))), seal=True
-    )
+    return Decision((*_end_run(room, "room_closed"), _by_caller(closed, context, _role(room, context))), seal=True)
 
 
 def start_run(room: Room, command: StartRun, context: Context) -> Decision:

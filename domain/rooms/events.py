@@ -13,9 +13,7 @@ Role = Literal["watcher", "collaborator", "owner"]
 
 DataClass = Literal["public", "internal"]
 
-EndReason = Literal[
-    "finished", "error", "stuck", "deadline", "lost", "never_joined", "revoked", "room_closed"
-]
+EndReason = Literal["finished", "error", "stuck", "deadline", "lost", "never_joined", "revoked", "room_closed"]
 """Why a run ended; the reason outlives the run."""
 
 HarnessKind = Literal[

@@ -91,9 +91,7 @@ def require(room: Room, room_id: str, tenant: str, caller: Caller, action: Actio
     if not decide_right(room, room_id, tenant, caller, "read").allowed:
         raise NotVisible
     if have in RIGHTS[action]:
-        raise ClientNotAllowed(
-            "A token of a command-line client may read and post only; use a token of the console."
-        )
+        raise ClientNotAllowed("A token of a command-line client may read and post only; use a token of the console.")
     raise Forbidden(f"You may see this room but not {action} in it; ask an owner for a higher role.")
 
 

@@ -94,9 +94,7 @@ def evolve(room: Room, recorded: Recorded[StoredRoomEvent]) -> Room:  # noqa: C9
         case ParticipantJoined():
             return _joined(room, event, recorded.actor.kind)
         case ParticipantRoleChanged():
-            return replace(
-                room, members={**room.members, event.principal: Member(event.role, event.approver)}
-            )
+            return replace(room, members={**room.members, event.principal: Member(event.role, event.approver)})
         case ParticipantLeft():
             return replace(
                 room,

@@ -1,0 +1,59 @@
+"""The directory of rooms: one row a room, with its folded state for snapshots and lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import ClassVar, Literal
+
+import msgspec
+
+from ..domain.events import Recorded
+from ..domain.principals import Principal
+from ..domain.rooms.events import ROOM_EVENTS
+from ..domain.rooms.state import INITIAL, Room, evolve
+from .ports import Folded, LogEvent, StreamRef
+
+Phase = Literal["Open", "Active", "Idle", "AwaitingHuman", "Closed"]
+
+AWAITING_AFTER = timedelta(minutes=30)
+"""A running run without an event for this long waits for a human (rooms.md, Phases)."""
+
+
+class RoomList:
+    """See projections.ports.Projection."""
+
+    name: ClassVar[str] = "room_list"
+    kinds: ClassVar[tuple[str, ...]] = ("room",)
+    columns: ClassVar[tuple[str, ...]] = ("stream_id", "room_id", "tenant", "last_seq", "last_ts", "sealed", "people", "state")
+    key: ClassVar[tuple[str, ...]] = ("stream_id",)
+    state_column: ClassVar[str | None] = "state"
+    blank_assignments: ClassVar[dict[str, str]] = {}
+
+    def fold(self, stream: StreamRef, state: str | None, events: Sequence[LogEvent]) -> Folded:
+        """The room's one row after `events`."""
+        room = INITIAL if state is None else msgspec.json.decode(state, type=Room)
+        for event in events:
+            room = apply(room, event)
+        last = events[-1]
+        text = msgspec.json.encode(room).decode()
+        row = (stream.id, stream.local_id, stream.tenant, last.seq, last.ts, room.is_closed, list(room.members), text)
+        return Folded([row])
+
+
+def apply(room: Room, event: LogEvent) -> Room:
+    """One stored event further. Raises Damaged where it cannot be read."""
+    if event.payload is None:
+        return room
+    decoded = ROOM_EVENTS.decode(event.type, event.version, event.payload)
+    actor = Principal(event.actor_kind, event.actor_id)  # pyright: ignore[reportArgumentType]
+    return evolve(room, Recorded(event.seq, actor, event.run_id, event.origin_key, decoded))
+
+
+def phase(room: Room, last_ts: datetime, now: datetime) -> Phase:
+    """The phase as it is derived when read: from the run, and how long the room has been silent."""
+    if room.is_closed:
+        return "Closed"
+    if room.run is not None:
+        return "AwaitingHuman" if now - last_ts >= AWAITING_AFTER else "Active"
+    return "Idle" if room.ended_runs else "Open"
