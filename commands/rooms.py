@@ -92,9 +92,14 @@ class Rooms:
         """200 `{"seq", "chain"}`; the room is sealed."""
         return await self._run(caller, room_id, command, decide.close_room, "close", key)
 
-    async def start_run(self, caller: Caller, room_id: str, command: StartRun) -> Answer:
-        """200; the first hello of a run registers it."""
-        return await self._run(caller, room_id, command, decide.start_run, None, f"run:{caller.principal.id}:running")
+    async def check_start(self, caller: Caller, room_id: str) -> None:
+        """Refuse a hello that no lease could save. Raises NotVisible, RunNotLive, Sealed."""
+        await self._run(caller, room_id, None, decide.check_start, None, None)
+
+    async def start_run(self, caller: Caller, room_id: str, command: StartRun, lease_epoch: int) -> Answer:
+        """200 with the run's cursors; the first hello registers the run. The caller holds the lease."""
+        fence = Fence(RUN_LEASE, caller.principal.id, lease_epoch)
+        return await self._run(caller, room_id, command, decide.start_run, None, None, fence=fence)
 
     async def record(self, caller: Caller, room_id: str, items: Sequence[CheckedItem], lease_epoch: int) -> Answer:
         """200 `{"afterHarnessSeq", "afterStatusSeq"}`; fenced on the run's lease."""

@@ -14,7 +14,7 @@ from ..errors import (
     Full,
     HoldsDriver,
     Invalid,
-    RoomBusy,
+    NotVisible,
     RunNotLive,
     Sealed,
     TooLarge,
@@ -185,18 +185,28 @@ def close_room(room: Room, command: CloseRoom, context: Context) -> Decision:
     return Decision((*_end_run(room, "room_closed"), _by_caller(closed, context, _role(room, context))), seal=True)
 
 
-def start_run(room: Room, command: StartRun, context: Context) -> Decision:
-    """A bridge's hello. The first one of a run registers it; a later one of the same run changes nothing."""
+def check_start(room: Room, command: None, context: Context) -> Decision:  # noqa: ARG001
+    """Refuse a hello before it takes a lease: of another room, of a run that has ended, in a closed room."""
     run_id = _run_of(room, context)
     _refuse_sealed(room)
     if run_id in room.ended_runs:
         raise RunNotLive(f"This run has ended ({room.ended_runs[run_id]}); start a new run.")
-    if room.run is not None and room.run.run_id != run_id:
-        raise RoomBusy("Another run is running in this room; wait until it has ended.")
-    if room.run is not None:
-        return Decision()
+    return Decision()
+
+
+def start_run(room: Room, command: StartRun, context: Context) -> Decision:
+    """A bridge's hello, fenced on the lease that it took. The first one registers the run; later ones add nothing.
+
+    Whoever holds the lease found the one before lapsed: a run that is still down as running is lost.
+    The answer carries the cursors `afterHarnessSeq` and `afterStatusSeq`.
+    """
+    check_start(room, None, context)
+    run_id = context.caller.principal.id
+    if room.run is not None and room.run.run_id == run_id:
+        return Decision(answer={"afterHarnessSeq": room.run.events_seq, "afterStatusSeq": room.run.status_seq})
     joined = ParticipantJoined(str(context.caller.principal), command.role)
-    return Decision((_by_server(joined, run_id), _by_server(RunStarted(run_id, command.role), run_id)))
+    started = (_by_server(joined, run_id), _by_server(RunStarted(run_id, command.role), run_id))
+    return Decision((*_end_run(room, "lost"), *started), answer={"afterHarnessSeq": 0, "afterStatusSeq": 0})
 
 
 def end_run(room: Room, command: EndRun, context: Context) -> Decision:
@@ -240,8 +250,7 @@ def _end_run(room: Room, reason: Any) -> tuple[NewEvent, ...]:
 def _run_of(room: Room, context: Context) -> str:
     caller = context.caller
     if standing(room, context.room_id, context.tenant, caller) not in ("run", "ended_run"):
-        # A run's token speaks for its own room alone; anybody else learns nothing here.
-        raise Forbidden("Only the bridge of a run may do this; use a run token.")
+        raise NotVisible
     return caller.principal.id
 
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from psycopg_pool import AsyncConnectionPool
 
 from ...commands.ports import Append, EventRow, Outcome
-from .errors import TRANSIENT, is_data_error, is_lost_connection, translate, unavailable
+from .errors import NO_CONNECTION, TRANSIENT, is_data_error, is_lost_connection, translate, unavailable
 
 MAX_BATCH_EVENTS = 500
 """Events in one call, unless one group alone has more."""
@@ -36,7 +36,8 @@ _IS_OURS = (
     " WHERE s.name = %s AND e.seq = %s AND e.id = %s"
 )
 _HASH_AT = (
-    "SELECT e.id, encode(e.hash, 'hex'), to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'), s.bytes"
+    "SELECT e.id, encode(e.hash, 'hex'), to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),"
+    " s.bytes - (SELECT coalesce(sum(b.bytes), 0) FROM minutebook.events b WHERE b.stream_id = s.id AND b.seq > e.seq)"
     " FROM minutebook.streams s JOIN minutebook.events e ON e.stream_id = s.id WHERE s.name = %s AND e.seq = %s"
 )
 
@@ -87,6 +88,11 @@ class Appender:
         self._closing = False
         self._encoder = msgspec.json.Encoder()
 
+    @property
+    def waiting(self) -> int:
+        """Groups that wait for the next call."""
+        return len(self._queue)
+
     def start(self) -> None:
         """Start the writers on the running loop."""
         self._tasks = [asyncio.create_task(self._write(), name=f"appender-{n}") for n in range(self._writers)]
@@ -98,13 +104,21 @@ class Appender:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def append(self, items: Sequence[Append]) -> list[Outcome]:
-        """One outcome an item. The items of one call stay together and in order. Raises Unavailable, Invalid, Damaged."""
+        """One outcome an item, in order. The items of one call go in one transaction, unless two of them have one key:
+        the second then goes in the next, where it finds the first one's answer (rules.md, law 3).
+
+        Raises Unavailable, Invalid, Conflict, Damaged for the whole call.
+        """
         if self._closing or len(self._queue) >= MAX_QUEUED_GROUPS:
             raise unavailable("The server is busy or stopping; try again, with the same idempotency key.")
-        group = _Group(items, asyncio.get_running_loop().create_future())
-        self._queue.append(group)
+        loop = asyncio.get_running_loop()
+        groups = [_Group(part, loop.create_future()) for part in _parts(items)]
+        self._queue.extend(groups)
         self._ready.set()
-        return await asyncio.shield(group.answer)
+        outcomes: list[Outcome] = []
+        for group in groups:
+            outcomes += await asyncio.shield(group.answer)
+        return outcomes
 
     async def _write(self) -> None:
         while True:
@@ -146,6 +160,10 @@ class Appender:
                 for group in groups:
                     await self._send([group])
                 return
+            if isinstance(error, NO_CONNECTION):
+                # Who queued up meanwhile would each wait for the pool again, one batch after another.
+                groups = [*groups, *self._queue]
+                self._queue.clear()
             for group in groups:
                 if not group.answer.done():
                     group.answer.set_exception(translate(error))
@@ -203,10 +221,10 @@ class Appender:
     async def _settle(
         self, connection: psycopg.AsyncConnection[Any], items: list[Append], outcomes: list[Outcome]
     ) -> list[Outcome]:
-        """After a lost answer: tell a conflict with our own first try from a conflict with somebody else."""
+        """After a lost answer: tell a refusal by our own first try from a refusal by somebody else's append."""
         settled = list(outcomes)
         for n, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
-            if outcome.kind not in ("conflict", "sealed") or not item.events:
+            if outcome.kind in ("appended", "key_reused") or not item.events:
                 continue
             first = await connection.execute(_IS_OURS, (item.stream, item.expected + 1, item.events[0].id))
             if await first.fetchone() is None:
@@ -214,8 +232,24 @@ class Appender:
             last = item.expected + len(item.events)
             row = await (await connection.execute(_HASH_AT, (item.stream, last))).fetchone()
             if row is not None:
-                settled[n] = Outcome("appended", last, row[0], row[1], row[2], row[3], None, None)
+                id_, chain, ts, size = row
+                settled[n] = Outcome("appended", last, id_, chain, ts, int(size), outcome.status, outcome.body)
         return settled
+
+
+def _parts(items: Sequence[Append]) -> list[Sequence[Append]]:
+    """The items cut before each one whose key stands in the part already."""
+    parts: list[Sequence[Append]] = []
+    start = 0
+    keys: set[tuple[str, ...]] = set()
+    for n, item in enumerate(items):
+        if item.key is not None:
+            if item.key.place in keys:
+                parts.append(items[start:n])
+                start = n
+                keys.clear()
+            keys.add(item.key.place)
+    return [*parts, items[start:]]
 
 
 def _item_row(n: int, place: int, item: Append) -> _ItemRow:

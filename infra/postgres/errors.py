@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import psycopg
-from psycopg_pool import PoolTimeout, TooManyRequests
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
 from ...domain.errors import Conflict, Damaged, Invalid, LeaseLost, MinutebookError, Sealed, Unavailable
 
@@ -13,7 +13,11 @@ RETRY_AFTER_MS = 1000
 TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 """Serialization failure, deadlock, lock timeout: the transaction is gone and may simply run again."""
 
-_SEALED, _GAP, _NO_STREAM = "MB002", "MB003", "MB001"
+DATA_CLASSES = ("22", "23", "54", "MB")
+"""SQLSTATE classes that one value of a batch can cause: data, constraint, a limit (an index row's size), guard."""
+
+NO_CONNECTION = (PoolTimeout, PoolClosed, TooManyRequests)
+"""The pool had no connection to give: nothing was sent, and waiting longer is the caller's decision."""
 
 
 def unavailable(
@@ -25,35 +29,40 @@ def unavailable(
 
 def is_lost_connection(error: BaseException) -> bool:
     """Whether the outcome of what was sent is unknown: the connection went away under it."""
-    return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and (
-        getattr(error, "sqlstate", None) is None or (error.sqlstate or "").startswith(("08", "57P"))  # pyright: ignore[reportAttributeAccessIssue]
-    )
+    if isinstance(error, NO_CONNECTION) or not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 
 def is_data_error(error: BaseException) -> bool:
     """Whether one value of the batch is to blame, so that the batch is worth repeating in parts."""
-    return isinstance(error, psycopg.DataError | psycopg.IntegrityError | psycopg.errors.RaiseException)
+    if isinstance(error, psycopg.Error):
+        return isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith(DATA_CLASSES)
+    # What cannot even be encoded: a lone surrogate, an object that is no JSON.
+    return isinstance(error, ValueError | TypeError)
 
 
 def translate(error: BaseException) -> MinutebookError:
     """The refusal that a caller sees. Never quotes a value of the statement."""
-    if isinstance(error, MinutebookError):
-        return error
-    if isinstance(error, PoolTimeout | TooManyRequests):
-        return unavailable("The server is busy; try again, with the same idempotency key.")
     state = getattr(error, "sqlstate", None) or ""
-    match state:
-        case "MB002":
-            return Sealed("This stream is closed.")
-        case "MB003" | "23505":
-            return Conflict("The stream moved meanwhile; try again.")
-        case "MB001":
-            return LeaseLost("The stream or lease is gone.")
-        case _ if state.startswith("22"):
-            return Invalid("A value cannot be stored; remove control characters and out-of-range numbers.")
-        case _ if state.startswith(("08", "53", "57", "58", "25", "40", "55")) or isinstance(
-            error, psycopg.OperationalError | psycopg.InterfaceError | OSError | TimeoutError
-        ):
-            return unavailable()
-        case _:
-            return Damaged("The log refused the write; run `minutebook doctor`.")
+    if isinstance(error, MinutebookError):
+        refusal: MinutebookError = error
+    elif isinstance(error, NO_CONNECTION):
+        refusal = unavailable("The server is busy; try again, with the same idempotency key.")
+    elif state == "MB002":
+        refusal = Sealed("This stream is closed.")
+    elif state in ("MB003", "23505"):
+        refusal = Conflict("The stream moved meanwhile; try again.")
+    elif state == "MB001":
+        refusal = LeaseLost("The stream or lease is gone.")
+    elif state == "MB004":
+        refusal = Invalid("An event needs a payload, and lists without nulls or lists in them.")
+    elif state.startswith(("22", "54")) or isinstance(error, psycopg.DataError | UnicodeError):
+        refusal = Invalid("A value cannot be stored; remove control characters and out-of-range numbers.")
+    elif state.startswith(("08", "53", "57", "58", "25", "40", "55")) or isinstance(
+        error, psycopg.OperationalError | psycopg.InterfaceError | OSError | TimeoutError
+    ):
+        refusal = unavailable()
+    else:
+        refusal = Damaged("The log refused the write; run `minutebook doctor`.")
+    return refusal

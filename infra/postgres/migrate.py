@@ -79,14 +79,25 @@ def migrate(url: str, *, dry_run: bool = False) -> list[str]:
     """Bring the database at `url` to this version; answers the names of the files applied (or pending, on a dry run).
 
     The role of `url` must be a superuser, or have CREATEROLE and CREATE on the database. Each migration is one
-    transaction; functions are applied again whenever their text moved. Raises MigrationError with what to do.
+    transaction; functions are applied again whenever their text moved. Raises MigrationError with what to do, and
+    psycopg.OperationalError where there is no connection.
     """
     with psycopg.connect(url, autocommit=True, row_factory=tuple_row) as connection:
         typed = cast("psycopg.Connection[tuple[str, str]]", connection)
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", (str(LOCK_TIMEOUT_MS),))
-        connection.execute("SELECT pg_advisory_lock(%s)", (LOCK_KEY,))
         connection.execute("SET search_path = pg_catalog, pg_temp")
-        files = pending(typed)
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", (str(LOCK_TIMEOUT_MS),))
+        try:
+            connection.execute("SELECT pg_advisory_lock(%s)", (LOCK_KEY,))
+            files = pending(typed)
+        except psycopg.errors.LockNotAvailable as error:
+            raise MigrationError(
+                "Another migrate of this database is still running; try again when it is done."
+            ) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise MigrationError(
+                f"This role cannot read what was migrated ({error.diag.message_primary}); run migrate with the role"
+                " that migrated first, or grant minutebook_owner and minutebook_projector to this one."
+            ) from error
         if not dry_run:
             for file in files:
                 _apply(typed, file)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, LiteralString, cast
+from typing import Any, Literal, LiteralString, cast, get_args
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg_pool import AsyncConnectionPool
 
 RoleName = Literal["app", "projector", "retention", "auditor", "eraser", "owner"]
@@ -16,11 +17,18 @@ POOL_TIMEOUT_S = 3.0
 
 CONNECT_TIMEOUT_S = 5
 
+_DEAD_PEER = {"tcp_user_timeout": 10_000, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+"""A database that vanishes without a word is found out in about 10 s (libpq; the first in ms, the others in s)."""
+
+_SECRETS = ("password", "sslpassword", "passfile")
+
 _GUARD = """
 SELECT r.rolsuper, r.rolbypassrls, r.rolcreaterole,
     pg_has_role(r.oid, 'minutebook_owner', 'MEMBER'),
     EXISTS (SELECT FROM pg_class c WHERE c.relowner = r.oid AND c.relnamespace = 'minutebook'::regnamespace),
-    pg_has_role(r.oid, %s, 'MEMBER'), r.rolname
+    pg_has_role(r.oid, %(role)s::name, 'MEMBER'), r.rolname,
+    ARRAY(SELECT h.rolname::text FROM pg_roles h
+          WHERE h.rolname = ANY (%(others)s::name[]) AND pg_has_role(r.oid, h.oid, 'MEMBER') ORDER BY 1)
 FROM pg_roles r WHERE r.rolname = session_user
 """
 
@@ -30,34 +38,48 @@ class RoleRefused(Exception):
 
 
 def url_for(url: str, role: RoleName) -> str:
-    """The URL with the user replaced by the house's role; for clusters that let those roles in without a password."""
+    """The URL with the user replaced by the house's role, without any password; for clusters that let those roles in
+    without one."""
     parts = urlsplit(url)
-    _, at, host = parts.netloc.rpartition("@")
-    netloc = f"{quote('minutebook_' + role)}@{host if at else parts.netloc}"
-    return urlunsplit(parts._replace(netloc=netloc))
+    host = parts.netloc.rpartition("@")[2]
+    query = [(key, value) for key, value in parse_qsl(parts.query) if key not in ("user", *_SECRETS)]
+    netloc = f"{quote('minutebook_' + role)}@{host}"
+    return urlunsplit(parts._replace(netloc=netloc, query=urlencode(query)))
 
 
 def redacted(url: str) -> str:
-    """The URL without its password, for messages."""
+    """The URL (or libpq's `key=value` text) without its passwords, for messages."""
     parts = urlsplit(url)
+    if parts.scheme not in ("postgresql", "postgres"):
+        try:
+            settings = conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            return "(not a PostgreSQL URL)"
+        return make_conninfo("", **{key: value for key, value in settings.items() if key not in _SECRETS})
     user, _, host = parts.netloc.rpartition("@")
     name = unquote(user.split(":", 1)[0])
     return urlunsplit(
         parts._replace(
             netloc=f"{name}@{host}" if user else host,
-            query=urlencode([(key, value) for key, value in parse_qsl(parts.query) if key != "password"]),
+            query=urlencode([(key, value) for key, value in parse_qsl(parts.query) if key not in _SECRETS]),
         )
     )
 
 
 async def check_role(connection: psycopg.AsyncConnection[Any], role: RoleName) -> None:
-    """Raise RoleRefused where the session is superuser, BYPASSRLS, owner of the log, or not of `role` (fault B10)."""
-    found = await (await connection.execute("SELECT to_regrole('minutebook_owner')::text")).fetchone()
-    if found == (None,):
-        raise RoleRefused("This database has no minutebook roles; run `minutebook migrate` first.")
-    row = await (await connection.execute(_GUARD, (f"minutebook_{role}",))).fetchone()
+    """Raise RoleRefused where the session is superuser, BYPASSRLS, owner of the log, not of `role`, or of another role
+    of the house as well (fault B10; rules.md, law 5)."""
+    found = await (
+        await connection.execute(
+            "SELECT to_regrole(%s) IS NULL, to_regnamespace('minutebook') IS NULL", (f"minutebook_{role}",)
+        )
+    ).fetchone()
+    if found != (False, False):
+        raise RoleRefused("This database was not migrated; run `minutebook migrate` first.")
+    others = [f"minutebook_{other}" for other in get_args(RoleName) if other not in (role, "owner")]
+    row = await (await connection.execute(_GUARD, {"role": f"minutebook_{role}", "others": others})).fetchone()
     assert row is not None  # noqa: S101 - a session always has a role
-    is_super, bypasses, creates, owns, has_tables, is_member, name = row
+    is_super, bypasses, creates, owns, has_tables, is_member, name, also = row
     faults = [
         text
         for fault, text in (
@@ -66,6 +88,7 @@ async def check_role(connection: psycopg.AsyncConnection[Any], role: RoleName) -
             (creates, "may create roles"),
             (owns or has_tables, "owns the log or is a member of its owner"),
             (not is_member, f"is not a member of minutebook_{role}"),
+            (also and not is_super, f"is a member of {', '.join(also)} as well"),
         )
         if fault
     ]
@@ -96,6 +119,7 @@ def make_pool(
             "SET idle_in_transaction_session_timeout = 30000",
             "SET search_path = pg_catalog, pg_temp",
             "SET timezone = 'UTC'",
+            "SET default_transaction_isolation = 'read committed'",
         ):
             await connection.execute(cast("LiteralString", statement))
 
@@ -109,6 +133,7 @@ def make_pool(
             "autocommit": True,
             "connect_timeout": CONNECT_TIMEOUT_S,
             "application_name": f"minutebook {role}",
+            **_DEAD_PEER,
         },
         configure=cast("Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]", configure),
         reconnect_timeout=5,

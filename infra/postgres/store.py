@@ -33,7 +33,7 @@ _FOLD = (
 _ENTRIES = (
     f"SELECT e.seq, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.actor_role, e.run_id, e.caused_by,"  # noqa: S608
     f" e.origin, {_TS}, e.redactions, e.classes, e.payload::text, e.bytes, e.origin_key FROM minutebook.events e"
-    " WHERE e.stream_id = %s AND e.seq > %s AND e.seq < %s AND (%s::text IS NULL OR e.type = %s)"
+    " WHERE e.stream_id = %s AND e.seq > %s AND e.seq < %s"
     " ORDER BY e.seq LIMIT %s"
 )
 _SAVE_SNAPSHOT = (
@@ -118,10 +118,9 @@ class PostgresStore:
         after: int,
         limit: int,
         before: int = FAR,
-        type_: str | None = None,
     ) -> list[Entry]:
-        """Entries with `after < seq < before`, ascending, at most `limit`, of one envelope type where `type_` is given."""
-        rows = await self._rows(_ENTRIES, (stream_id, after, before, type_, type_, limit))
+        """Entries with `after < seq < before`, ascending, at most `limit`."""
+        rows = await self._rows(_ENTRIES, (stream_id, after, before, limit))
         return [_entry(room_id, row) for row in rows]
 
     async def save_snapshot(self, stream_id: int, snapshot: Snapshot) -> None:
@@ -144,6 +143,15 @@ class PostgresStore:
         sql = "SELECT epoch, holder FROM minutebook.lease_take_v1(%s, %s, %s, %s)"
         row = (await self._rows(sql, (stream, purpose, holder, ttl_s)))[0]
         return row[0], row[1]
+
+    async def lease_epoch(self, stream: str, purpose: str, holder: str) -> int | None:
+        """The epoch of the lease that `holder` has, None where it has none."""
+        rows = await self._rows(
+            "SELECT l.epoch FROM minutebook.streams s JOIN minutebook.leases l ON l.stream_id = s.id"
+            " WHERE s.name = %s AND l.purpose = %s AND l.holder = %s",
+            (stream, purpose, holder),
+        )
+        return rows[0][0] if rows else None
 
     async def drop(self, stream: str, purpose: str, holder: str, epoch: int) -> None:
         """See Leases.drop."""

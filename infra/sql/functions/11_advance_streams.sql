@@ -1,5 +1,7 @@
 -- After a statement that inserted events: moves each stream's row to its new head, once per stream, and hands the
 -- ranges to the audit feed where it is on. A direct insert by the owner keeps the two in step as well.
+-- A transaction may get its id early and a stream's lock late, so a later range of a stream can have the lower id. Taking
+-- the higher of the two keeps the feed in the order of the stream; it only ever waits for more transactions, not fewer.
 CREATE OR REPLACE FUNCTION minutebook.advance_streams() RETURNS trigger
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -11,7 +13,11 @@ BEGIN
     WHERE s.id = n.stream_id;
     IF (SELECT l.audit_feed FROM minutebook.log l) THEN
         INSERT INTO minutebook.feed_queue (txid, stream_id, from_seq, to_seq)
-        SELECT pg_current_xact_id(), i.stream_id, min(i.seq), max(i.seq) FROM inserted i GROUP BY i.stream_id;
+        SELECT greatest(pg_current_xact_id(),
+                   (SELECT max(q.txid) FROM minutebook.feed_queue q WHERE q.stream_id = n.stream_id)),
+            n.stream_id, n.from_seq, n.to_seq
+        FROM (SELECT i.stream_id, min(i.seq) AS from_seq, max(i.seq) AS to_seq
+              FROM inserted i GROUP BY i.stream_id) n;
     END IF;
     RETURN NULL;
 END

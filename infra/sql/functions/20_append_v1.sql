@@ -4,12 +4,15 @@
 -- p_streams: the distinct stream names of the batch.
 -- p_items:  [{n, s, expected, count, kind?, tenant?, retention?, seal?, hold?, fencePurpose?, fenceHolder?, fenceEpoch?,
 --             keyTenant?, keyCaller?, keyOperation?, keyScope?, key?, fingerprint?, status?, body?}], n from 1 upwards
---           in order, s the 1-based place in p_streams; kind and tenant create the stream; no two items share a key.
+--           in order, s the 1-based place in p_streams; kind and tenant create the stream, where expected is 0 and no
+--           fence is given; no two items share a key.
 -- p_events: [{i, k, id, t, v, p, ak, ai, ar?, r?, cb?, o, rd, cl, oc?, ok?}], i the item, k from 1 within it, in order.
 -- p_creates: whether any item creates a stream.
 -- Outcomes: appended, conflict, duplicate (with the stored status and body), key_reused, sealed, fenced.
 -- `seq` is the last seq appended, or the stream's head where nothing was; `chain` the hash at it; `bytes` the payload
 -- bytes of the stream up to it; `body` the stored body of a keyed item.
+--
+-- MB005 and 23505 abort the batch: it may go again, its items apart.
 --
 -- The settings hold the plans: every look-up goes by a primary key, whatever the statistics say.
 CREATE OR REPLACE FUNCTION minutebook.append_v1(
@@ -45,12 +48,19 @@ DECLARE
     v_keyed boolean := false;
     v_any boolean := false;
     v_n integer := 0;
+    v_newest integer[] := '{}';
+    v_behind integer[] := '{}';
+    v_missing bigint := 0;
     v_seal bigint[] := '{}';
     v_held bigint[] := '{}';
     v_released bigint[] := '{}';
     v_found record;
     v_wake text := '';
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- Look-ups under the locks must see what was committed while waiting for them.
+        RAISE EXCEPTION 'append_v1 runs under READ COMMITTED only' USING ERRCODE = 'MB005';
+    END IF;
     IF p_creates THEN
         -- A creation's key is not under any stream's lock, so it is claimed first and in key order.
         FOR it IN
@@ -69,14 +79,17 @@ BEGIN
         END LOOP;
         INSERT INTO minutebook.streams (name, kind, tenant, retention_days)
         SELECT p_streams[i.s], i.kind, i.tenant, i.retention
-        FROM json_to_recordset(p_items) AS i (n integer, s integer, kind text, tenant text, retention integer, key text)
+        FROM json_to_recordset(p_items) AS i (n integer, s integer, expected bigint, kind text, tenant text,
+            retention integer, "fenceHolder" text, key text)
         WHERE i.kind IS NOT NULL AND (i.key IS NULL OR i.n = ANY (v_claimed))
+          AND i.expected = 0 AND i."fenceHolder" IS NULL  -- what must be refused below creates nothing
         ORDER BY 1
         ON CONFLICT DO NOTHING;
     END IF;
 
-    -- FOR NO KEY UPDATE above a sort locks in the order of the sort.
-    PERFORM FROM minutebook.streams s WHERE s.name = ANY (p_streams) ORDER BY s.id FOR NO KEY UPDATE;
+    -- FOR NO KEY UPDATE above a sort locks in the order of the sort. "+ 0" keeps the planner from sorting by a walk over
+    -- the whole primary key, which a plan made when there were few streams would do for ever.
+    PERFORM FROM minutebook.streams s WHERE s.name = ANY (p_streams) ORDER BY s.id + 0 FOR NO KEY UPDATE;
     SELECT array_agg(s.id), array_agg(s.version), array_agg(s.sealed), array_agg(s.head_hash), array_agg(s.bytes)
     INTO v_ids, v_versions, v_sealed, v_heads, v_bytes
     FROM unnest(p_streams) AS n (name) LEFT JOIN minutebook.streams s ON s.name = n.name;
@@ -123,6 +136,7 @@ BEGIN
             v_first[v_n] := v_versions[it.s];
             v_versions[it.s] := v_versions[it.s] + it.count;
             v_last[v_n] := v_versions[it.s];
+            v_missing := v_missing + it.count;
             v_any := v_any OR it.count > 0;
             v_keyed := v_keyed OR it.key IS NOT NULL;
             IF it.seal THEN
@@ -142,6 +156,11 @@ BEGIN
             WHERE k.tenant = it."keyTenant" AND k.caller = it."keyCaller" AND k.operation = it."keyOperation"
               AND k.scope = it."keyScope" AND k.key = it.key;
         END IF;
+        IF v_outcomes[v_n] = 'appended' AND it.count > 0 THEN
+            v_newest[it.s] := v_n;
+        ELSE
+            v_behind[v_n] := v_newest[it.s];  -- the item of this batch whose last event is the head that it found
+        END IF;
     END LOOP;
 
     IF v_any THEN
@@ -160,6 +179,7 @@ BEGIN
             WHILE v_outcomes[v_n] <> 'appended' OR v_last[v_n] = v_first[v_n] LOOP
                 v_n := v_n + 1;
             END LOOP;
+            v_missing := v_missing - 1;
             v_bytes[v_places[v_n]] := v_bytes[v_places[v_n]] + it.bytes;
             IF it.seq = v_last[v_n] THEN
                 v_event_ids[v_n] := it.id;
@@ -168,6 +188,15 @@ BEGIN
                 v_sizes[v_n] := v_bytes[v_places[v_n]];
                 v_wake := v_wake || ',' || it.stream_id;
                 v_n := v_n + 1;
+            END IF;
+        END LOOP;
+        IF v_missing <> 0 THEN
+            RAISE EXCEPTION 'the items count other events than there are' USING ERRCODE = 'MB003';
+        END IF;
+        FOR v_n IN 1 .. coalesce(array_upper(v_behind, 1), 0) LOOP
+            IF v_behind[v_n] IS NOT NULL THEN
+                v_chains[v_n] := v_chains[v_behind[v_n]];
+                v_sizes[v_n] := v_sizes[v_behind[v_n]];
             END IF;
         END LOOP;
         IF p_notify THEN
@@ -196,6 +225,10 @@ BEGIN
             ON CONFLICT ON CONSTRAINT idempotency_pkey
                 DO UPDATE SET status = EXCLUDED.status, body = EXCLUDED.body, stream_id = EXCLUDED.stream_id
                 WHERE k.status = 0;
+            IF NOT FOUND THEN
+                -- The key went to another item of this batch, or to a stream that this lock does not cover.
+                RAISE EXCEPTION 'two commands with one idempotency key at once' USING ERRCODE = 'unique_violation';
+            END IF;
         END LOOP;
     END IF;
 

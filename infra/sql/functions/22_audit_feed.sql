@@ -37,6 +37,7 @@ GRANT EXECUTE ON FUNCTION minutebook.feed_advance_v1(integer) TO minutebook_app,
 CREATE OR REPLACE FUNCTION minutebook.feed_switch_v1(p_on boolean) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM pg_advisory_xact_lock(7215002);  -- an advance under way would give the same positions
     LOCK TABLE minutebook.events IN SHARE ROW EXCLUSIVE MODE;
     IF p_on AND NOT (SELECT l.audit_feed FROM minutebook.log l) THEN
         DELETE FROM minutebook.feed_queue;

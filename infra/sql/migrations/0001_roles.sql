@@ -3,7 +3,14 @@
 DO $$
 DECLARE
     wanted record;
+    -- From 16 on, who creates a role is its member without the right to SET ROLE to it.
+    v_right text := CASE WHEN pg_catalog.current_setting('server_version_num')::integer >= 160000
+                         THEN 'SET' ELSE 'MEMBER' END;
 BEGIN
+    IF pg_catalog.getdatabaseencoding() <> 'UTF8' THEN
+        RAISE EXCEPTION 'the database must have the encoding UTF8, not %', pg_catalog.getdatabaseencoding()
+            USING ERRCODE = 'MB040';
+    END IF;
     FOR wanted IN
         SELECT * FROM (VALUES
             ('minutebook_owner', false),
@@ -24,10 +31,10 @@ BEGIN
             END;
         END IF;
     END LOOP;
-    IF NOT pg_catalog.pg_has_role(current_user, 'minutebook_owner', 'MEMBER') THEN
+    IF NOT pg_catalog.pg_has_role(current_user, 'minutebook_owner', v_right) THEN
         EXECUTE pg_catalog.format('GRANT minutebook_owner TO %I', current_user);
     END IF;
-    IF NOT pg_catalog.pg_has_role(current_user, 'minutebook_projector', 'MEMBER') THEN
+    IF NOT pg_catalog.pg_has_role(current_user, 'minutebook_projector', v_right) THEN
         EXECUTE pg_catalog.format('GRANT minutebook_projector TO %I', current_user);
     END IF;
 END

@@ -88,13 +88,16 @@ CREATE TABLE minutebook.leases (
 
 -- A cache of folded state. `schema` names the shape: a reader that does not know it loads from the log instead.
 CREATE TABLE minutebook.snapshots (
-    stream_id bigint CONSTRAINT snapshots_pkey PRIMARY KEY,
+    stream_id bigint CONSTRAINT snapshots_pkey PRIMARY KEY
+        -- A snapshot that is saved while its stream is purged must not outlive it (rules.md, law 10).
+        CONSTRAINT snapshots_stream REFERENCES minutebook.streams (id) ON DELETE CASCADE,
     seq bigint NOT NULL,
     schema text NOT NULL,
     state jsonb NOT NULL
 );
 
--- The optional audit feed: a dense position for every event, given after its transaction is past doubt.
+-- The optional audit feed: a dense position for every event, given after its transaction is past doubt. `txid` is the
+-- appending transaction's, or that of the stream's range before it where that is higher (11_advance_streams.sql).
 CREATE TABLE minutebook.feed_queue (
     txid xid8 NOT NULL,
     stream_id bigint NOT NULL,
@@ -102,6 +105,7 @@ CREATE TABLE minutebook.feed_queue (
     to_seq bigint NOT NULL,
     CONSTRAINT feed_queue_pkey PRIMARY KEY (txid, stream_id, from_seq)
 );
+CREATE INDEX feed_queue_stream ON minutebook.feed_queue (stream_id, txid);
 CREATE TABLE minutebook.feed (
     position bigint CONSTRAINT feed_pkey PRIMARY KEY,
     stream_id bigint NOT NULL,
@@ -134,11 +138,28 @@ CREATE POLICY events_expired_read ON minutebook.events FOR SELECT TO minutebook_
 CREATE POLICY events_expired_delete ON minutebook.events FOR DELETE TO minutebook_retention
     USING (stream_id IN (SELECT s.id FROM minutebook.streams s));
 
+-- What stands beside a live stream is out of retention's reach too: a lease that is gone would begin again at epoch 1
+-- and let a fenced writer back in, a key that is gone would let a retried command run twice.
+ALTER TABLE minutebook.idempotency ENABLE ROW LEVEL SECURITY;
+ALTER TABLE minutebook.leases ENABLE ROW LEVEL SECURITY;
+ALTER TABLE minutebook.snapshots ENABLE ROW LEVEL SECURITY;
+CREATE POLICY idempotency_read ON minutebook.idempotency FOR SELECT TO minutebook_app, minutebook_auditor USING (true);
+CREATE POLICY idempotency_expired ON minutebook.idempotency TO minutebook_retention
+    USING (stream_id IN (SELECT s.id FROM minutebook.streams s)
+           OR created_at + interval '1 day' <= pg_catalog.clock_timestamp());
+CREATE POLICY leases_read ON minutebook.leases FOR SELECT TO minutebook_app, minutebook_auditor USING (true);
+CREATE POLICY leases_expired ON minutebook.leases TO minutebook_retention
+    USING (stream_id IN (SELECT s.id FROM minutebook.streams s));
+CREATE POLICY snapshots_read ON minutebook.snapshots FOR SELECT TO minutebook_auditor USING (true);
+CREATE POLICY snapshots_keep ON minutebook.snapshots TO minutebook_app USING (true) WITH CHECK (true);
+CREATE POLICY snapshots_expired ON minutebook.snapshots TO minutebook_retention
+    USING (stream_id IN (SELECT s.id FROM minutebook.streams s));
+
 GRANT SELECT ON minutebook.log, minutebook.streams, minutebook.events, minutebook.idempotency, minutebook.leases,
     minutebook.snapshots, minutebook.feed, minutebook.feed_queue TO minutebook_app, minutebook_auditor;
 GRANT INSERT, UPDATE ON minutebook.snapshots TO minutebook_app;
 GRANT SELECT ON minutebook.log, minutebook.streams, minutebook.events TO minutebook_projector;
-GRANT SELECT (stream_id, seq, type, payload), UPDATE (payload, salt) ON minutebook.events TO minutebook_eraser;
+GRANT SELECT (stream_id, seq, type, origin, payload), UPDATE (payload, salt) ON minutebook.events TO minutebook_eraser;
 GRANT SELECT ON minutebook.streams TO minutebook_eraser;
 GRANT SELECT (id, name, kind, tenant, version, bytes, sealed, closed_at, retention_days, held),
     DELETE ON minutebook.streams TO minutebook_retention;
@@ -146,4 +167,3 @@ GRANT SELECT (stream_id, seq, bytes), DELETE ON minutebook.events TO minutebook_
 GRANT SELECT (stream_id, created_at, tenant), DELETE ON minutebook.idempotency TO minutebook_retention;
 GRANT SELECT (stream_id, purpose), DELETE ON minutebook.leases TO minutebook_retention;
 GRANT SELECT (stream_id, seq), DELETE ON minutebook.snapshots TO minutebook_retention;
-GRANT SELECT (position, stream_id, seq), DELETE ON minutebook.feed TO minutebook_retention;

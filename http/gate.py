@@ -1,0 +1,161 @@
+"""What every request passes before a route sees it: host, token, body limits and the raw scan; errors as problems."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+
+from ..domain.errors import Malformed, MinutebookError, TooLarge, Unauthenticated
+from ..domain.jsontext import check_body
+from ..infra.settings import Settings
+from ..infra.tokens import TokenVerifier
+from .problems import PROBLEM_TYPE, from_error, problem
+
+BRIDGE_BATCH = "/v1/bridge/events"
+"""The one route with a body limit of its own, whose items are scanned one by one."""
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Routes without a principal (architecture.md, Trust)."""
+
+MAX_TARGET_BYTES = 8192
+
+
+class Gate:
+    """ASGI middleware around the whole application. Sets `scope["state"]["caller"]`."""
+
+    def __init__(self, app: ASGIApp, verifier: TokenVerifier, settings: Settings) -> None:
+        self._app = app
+        self._verifier = verifier
+        self._limits = settings.limits
+        self._hosts = frozenset(host.lower() for host in settings.server.allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See the class."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        await self._pass(scope, receive, send)
+
+    async def _pass(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
+        headers = _headers(scope)
+        try:
+            self._check_target(scope, headers)
+            if scope["path"] not in OPEN_PATHS:
+                scope["state"]["caller"] = await self._verifier.verify(_bearer(headers))
+                _check_accept(scope, headers)
+                receive = await self._checked_body(scope, headers, receive)
+        except MinutebookError as error:
+            await _answer(send, from_error(error, scope["path"]))
+        except _RefusedError as refused:
+            await _answer(send, problem(refused.code, refused.detail, scope["path"]))
+        else:
+            await self._app(scope, receive, send)
+
+    def _check_target(self, scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
+        raw: bytes = scope["raw_path"]
+        query: bytes = scope["query_string"]
+        if len(raw) + len(query) > MAX_TARGET_BYTES:
+            raise Malformed("The request target is too long.")
+        for part in (raw, query):
+            try:
+                text = unquote_to_bytes(part.replace(b"+", b" ")).decode()
+            except UnicodeDecodeError:
+                raise Malformed("The request target is not UTF-8.") from None
+            if "\x00" in text:
+                raise Malformed("The request target contains a NUL character.")
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if "*" not in self._hosts and name.strip("[]") not in self._hosts:
+            raise Malformed("This host name is not served here; see server.allowedHosts.")
+
+    async def _checked_body(self, scope: HTTPScope, headers: dict[bytes, bytes], receive: Receive) -> Receive:
+        is_batch = scope["path"] == BRIDGE_BATCH
+        limit = self._limits.bridge_body_bytes if is_batch else self._limits.body_bytes
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            raise TooLarge(f"The body is larger than the {limit} bytes that this route takes.")
+        if scope["method"] in ("GET", "HEAD") or (declared in (b"", b"0") and b"transfer-encoding" not in headers):
+            return receive
+        body = await _read(receive, limit)
+        if body:
+            media = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
+            if media != b"application/json":
+                raise _RefusedError("unsupported_media_type", "Send the body as application/json.")
+            if not is_batch:
+                check_body(body, max_depth=self._limits.json_depth)
+        return _replayed(body, receive)
+
+
+class _RefusedError(Exception):
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code)
+        self.code = code
+        self.detail = detail
+
+
+def _headers(scope: HTTPScope) -> dict[bytes, bytes]:
+    return {name.lower(): value for name, value in scope["headers"]}
+
+
+def _bearer(headers: dict[bytes, bytes]) -> str:
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() != b"bearer" or not token:
+        raise Unauthenticated("Send a token: Authorization: Bearer <token>.")
+    try:
+        return token.strip().decode("ascii")
+    except UnicodeDecodeError:
+        raise Unauthenticated("Send a token: Authorization: Bearer <token>.") from None
+
+
+def _check_accept(scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
+    accept = headers.get(b"accept", b"*/*").decode("latin-1").lower()
+    wanted = {part.split(";")[0].strip() for part in accept.split(",")}
+    served = {"*/*", "application/*", "application/json", PROBLEM_TYPE, ""}
+    if scope["path"].endswith("/stream"):
+        served |= {"text/event-stream", "text/*"}
+    if scope["path"].endswith("/export"):
+        served |= {"application/x-ndjson", "application/jsonl"}
+    if scope["path"].endswith("/openapi.json"):
+        served |= {"application/vnd.oai.openapi+json"}
+    if wanted.isdisjoint(served):
+        raise _RefusedError("not_acceptable", "This route answers application/json.")
+
+
+async def _read(receive: Receive, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Malformed("The client went away before its body was whole.")
+        chunk: bytes = message.get("body", b"")  # pyright: ignore[reportAssignmentType]
+        size += len(chunk)
+        if size > limit:
+            raise TooLarge(f"The body is larger than the {limit} bytes that this route takes.")
+        chunks.append(chunk)
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    sent = False
+
+    async def replay() -> Any:
+        nonlocal sent
+        if not sent:
+            sent = True
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return replay
+
+
+async def _answer(send: Send, made: tuple[int, bytes, dict[str, str]]) -> None:
+    status, body, headers = made
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    raw += [(b"content-type", PROBLEM_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    start: Message = {"type": "http.response.start", "status": status, "headers": raw}  # pyright: ignore[reportAssignmentType]
+    await send(start)
+    await send({"type": "http.response.body", "body": body, "more_body": False})

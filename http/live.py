@@ -1,0 +1,227 @@
+"""Following rooms live: each followed stream is read once for all its viewers, and every frame encoded once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from ..domain.envelope import Placeholder
+from ..domain.errors import MinutebookError, Unavailable
+from ..domain.rooms.events import ParticipantLeft, RoomClosed
+from ..domain.visibility import cleared
+from ..infra.postgres.store import Entry, PostgresStore
+
+BUFFERED_FRAMES = 1_000
+BUFFERED_BYTES = 1024 * 1024
+"""What a followed stream keeps for viewers who are nearly up to date; the others read the log."""
+
+PAGE = 500
+"""Entries read at a time."""
+
+CATCH_UP_READERS = 4
+"""Viewers of this process that read history from the database at one moment."""
+
+POLL_S = 1.0
+"""A look at the heads of all followed streams, whatever the listener says: bounds the delay by 2 s (law 8)."""
+
+log = structlog.get_logger(__name__)
+
+
+class Frame(msgspec.Struct):
+    """An entry as SSE bytes: whole, and as the placeholder for those who are not cleared."""
+
+    seq: int
+    full: bytes
+    restricted: bytes
+    classes: frozenset[str]
+    left: str | None
+    is_close: bool
+
+    def for_labels(self, labels: frozenset[str]) -> bytes:
+        """What a viewer with these clearance labels gets."""
+        return self.full if cleared(self.classes, labels) else self.restricted
+
+
+_left = msgspec.json.Decoder(ParticipantLeft)
+_closed = msgspec.json.Decoder(RoomClosed)
+
+
+def encode(entry: Entry) -> Frame:
+    """One well-formed frame whose data is one line of JSON, whatever users wrote (law 16)."""
+    envelope = entry.envelope
+    head = f"id: {envelope.seq}\nevent: event\ndata: ".encode()
+    full = head + single_line(msgspec.json.encode(envelope)) + b"\n\n"
+    restricted = full
+    if entry.classes:
+        bare = Placeholder(envelope.id, envelope.seq, envelope.room_id, envelope.ts)
+        restricted = head + msgspec.json.encode(bare) + b"\n\n"
+    left: str | None = None
+    is_close = False
+    if envelope.type == "participant":
+        left = _principal_that_left(bytes(envelope.payload))
+    elif envelope.type == "state_changed":
+        is_close = _is_close(bytes(envelope.payload))
+    return Frame(envelope.seq, full, restricted, entry.classes, left, is_close)
+
+
+def single_line(data: bytes) -> bytes:
+    """JSON without raw line breaks: between tokens they are space, inside strings JSON escapes them already."""
+    return data.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in data or b"\r" in data else data
+
+
+def _principal_that_left(payload: bytes) -> str | None:
+    try:
+        return _left.decode(payload).principal
+    except msgspec.MsgspecError:
+        return None
+
+
+def _is_close(payload: bytes) -> bool:
+    try:
+        _closed.decode(payload)
+    except msgspec.MsgspecError:
+        return False
+    return True
+
+
+class Followed:
+    """One stream with at least one viewer in this process. `sent_bytes` counts all that was ever buffered."""
+
+    def __init__(self, stream_id: int, room_id: str, head: int) -> None:
+        self.stream_id = stream_id
+        self.room_id = room_id
+        self.head = head
+        self.frames: deque[Frame] = deque()
+        self.buffered = 0
+        self.total_bytes = 0
+        self.viewers: set[asyncio.Event] = set()
+        self.is_reading = False
+        self.is_stale = False
+
+    def after(self, seq: int) -> list[Frame] | None:
+        """Buffered frames behind `seq`; None where some of them are only in the log."""
+        if seq >= self.head:
+            return []
+        if not self.frames or self.frames[0].seq > seq + 1:
+            return None
+        return [frame for frame in self.frames if frame.seq > seq]
+
+    def add(self, frames: Sequence[Frame]) -> None:
+        """Append what was read, drop what is over the bounds, wake the viewers."""
+        for frame in frames:
+            self.frames.append(frame)
+            self.buffered += len(frame.full)
+            self.total_bytes += len(frame.full)
+        while len(self.frames) > BUFFERED_FRAMES or (self.buffered > BUFFERED_BYTES and len(self.frames) > 1):
+            self.buffered -= len(self.frames.popleft().full)
+        self.head = frames[-1].seq
+        for viewer in self.viewers:
+            viewer.set()
+
+
+class Hub:
+    """One per process. Holds no database connection while nothing moves."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self._followed: dict[int, Followed] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._poll: asyncio.Task[None] | None = None
+        self._catch_up = asyncio.Semaphore(CATCH_UP_READERS)
+        self.draining = asyncio.Event()
+        self.streams = 0
+
+    def start(self) -> None:
+        """Begin the safety poll on the running loop."""
+        self._poll = asyncio.create_task(self._look_for_ever(), name="hub poll")
+
+    async def close(self) -> None:
+        """Stop reading."""
+        tasks = [*self._tasks, *([self._poll] if self._poll else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Tell every viewer to reconnect elsewhere."""
+        self.draining.set()
+        for followed in self._followed.values():
+            for viewer in followed.viewers:
+                viewer.set()
+
+    @property
+    def followed(self) -> int:
+        """Streams that have a viewer here."""
+        return len(self._followed)
+
+    def follow(self, stream_id: int, room_id: str, head: int, viewer: asyncio.Event) -> Followed:
+        """Join a viewer; synchronous, and so is `leave`: clean-up that awaits may never run (fault B28)."""
+        followed = self._followed.get(stream_id)
+        if followed is None:
+            followed = self._followed[stream_id] = Followed(stream_id, room_id, head)
+        elif followed.head < head:
+            self._read_soon(followed)
+        followed.viewers.add(viewer)
+        self.streams += 1
+        return followed
+
+    def leave(self, followed: Followed, viewer: asyncio.Event) -> None:
+        """Part with a viewer; the last one takes the stream along."""
+        followed.viewers.discard(viewer)
+        self.streams -= 1
+        if not followed.viewers:
+            self._followed.pop(followed.stream_id, None)
+
+    def wake(self, ids: frozenset[int] | None) -> None:
+        """What the listener heard."""
+        for stream_id in self._followed if ids is None else ids & self._followed.keys():
+            self._read_soon(self._followed[stream_id])
+
+    async def history(self, followed: Followed, after: int) -> list[Frame]:
+        """A page of the log for a viewer who is behind the buffer."""
+        async with self._catch_up:
+            entries = await self._store.read_entries(followed.stream_id, followed.room_id, after, PAGE)
+        return [encode(entry) for entry in entries]
+
+    def _read_soon(self, followed: Followed) -> None:
+        if followed.is_reading:
+            followed.is_stale = True
+            return
+        followed.is_reading = True
+        task = asyncio.create_task(self._read(followed), name=f"read {followed.room_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _read(self, followed: Followed) -> None:
+        try:
+            while followed.viewers:
+                followed.is_stale = False
+                entries = await self._store.read_entries(followed.stream_id, followed.room_id, followed.head, PAGE)
+                if entries:
+                    followed.add([encode(entry) for entry in entries])
+                if len(entries) < PAGE and not followed.is_stale:
+                    return
+        except MinutebookError as error:
+            if not isinstance(error, Unavailable):
+                log.error("a followed stream cannot be read", error=type(error).__name__)
+        finally:
+            followed.is_reading = False
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_S)
+            if not self._followed:
+                continue
+            try:
+                versions: dict[int, Any] = await self._store.versions(list(self._followed))
+            except MinutebookError:
+                continue
+            for stream_id, version in versions.items():
+                followed = self._followed.get(stream_id)
+                if followed is not None and followed.head < version:
+                    self._read_soon(followed)

@@ -1,0 +1,179 @@
+"""Errors as RFC 9457 problem details: the only table from code to status."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+from ulid import ULID
+
+from ..domain.errors import MinutebookError
+
+STATUS: dict[str, int] = {
+    "malformed": 400,
+    "invalid_cursor": 400,
+    "unauthenticated": 401,
+    "forbidden": 403,
+    "client_not_allowed": 403,
+    "bad_origin": 403,
+    "run_not_live": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "not_acceptable": 406,
+    "conflict": 409,
+    "room_busy": 409,
+    "lease_lost": 409,
+    "holds_driver": 409,
+    "already_ended": 409,
+    "full": 409,
+    "sealed": 410,
+    "payload_too_large": 413,
+    "unsupported_media_type": 415,
+    "invalid": 422,
+    "idempotency_key_reused": 422,
+    "rate_limited": 429,
+    "internal": 500,
+    "unavailable": 503,
+    "timed_out": 504,
+}
+"""Every code that this server answers, with its status (http.md)."""
+
+TITLES: dict[str, str] = {
+    "malformed": "The request cannot be read",
+    "invalid_cursor": "The cursor is not one of this stream",
+    "unauthenticated": "A valid token is needed",
+    "forbidden": "You may not do this",
+    "client_not_allowed": "This client may not do this",
+    "bad_origin": "The origin is not allowed",
+    "run_not_live": "The run is not running",
+    "not_found": "Not found",
+    "method_not_allowed": "The method is not allowed here",
+    "not_acceptable": "No representation that you accept",
+    "conflict": "The state does not allow this",
+    "room_busy": "Another run is running",
+    "lease_lost": "The lease is lost",
+    "holds_driver": "The member drives",
+    "already_ended": "It has ended already",
+    "full": "A limit is reached",
+    "sealed": "The stream is closed",
+    "payload_too_large": "Too large",
+    "unsupported_media_type": "Only JSON is taken",
+    "invalid": "A value is not valid",
+    "idempotency_key_reused": "The idempotency key was used already",
+    "rate_limited": "Too many requests",
+    "internal": "Something went wrong here",
+    "unavailable": "Not available now",
+    "timed_out": "No answer in time",
+}
+
+PROBLEM_TYPE = "application/problem+json"
+
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 406: "not_acceptable", 413: "payload_too_large",
+               415: "unsupported_media_type", 401: "unauthenticated", 403: "forbidden"}  # fmt: skip
+_HTTP_DETAILS = {
+    "not_found": "There is nothing here that you may see.",
+    "method_not_allowed": "This path does not take that method; see /v1/openapi.json.",
+    "payload_too_large": "The body is larger than this route takes.",
+    "unsupported_media_type": "Send application/json.",
+    "malformed": "The body is not the JSON that this route takes.",
+}
+
+log = structlog.get_logger(__name__)
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """The body of every error. `errorId` is only in a 500: quote it to the operator."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    instance: str
+    errors: list[dict[str, str]] | None = None
+    retry_after_ms: int | None = None
+    error_id: str | None = None
+
+
+def problem(code: str, detail: str, instance: str, **attributes: Any) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and headers of a problem."""
+    status = STATUS.get(code, 500)
+    body = {
+        "type": f"urn:minutebook:problem:{code}",
+        "title": TITLES.get(code, TITLES["internal"]),
+        "status": status,
+        "code": code,
+        "detail": detail,
+        "instance": instance,
+        **attributes,
+    }
+    headers = {"cache-control": "no-store"}
+    if "retryAfterMs" in attributes:
+        headers["retry-after"] = str(max(1, -(-int(attributes["retryAfterMs"]) // 1000)))
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return status, msgspec.json.encode(body), headers
+
+
+def from_error(error: BaseException, instance: str) -> tuple[int, bytes, dict[str, str]]:
+    """The problem of a domain error. Anything else is a 500 with a fixed body, and an id that the log has too."""
+    if isinstance(error, MinutebookError) and error.code != "internal":
+        return problem(error.code, error.detail, instance, **error.attributes)
+    error_id = str(ULID())
+    log.error("internal error", error_id=error_id, error=type(error).__name__, where=_where(error))
+    return problem(
+        "internal", "The server met a fault of its own; nothing of the request is known to be stored.", instance,
+        errorId=error_id,
+    )  # fmt: skip
+
+
+def _where(error: BaseException) -> list[str]:
+    """File and line of the last frames, without the values that a traceback would quote."""
+    frames: list[str] = []
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        frames.append(f"{code.co_filename.rpartition('/')[2]}:{trace.tb_lineno} {code.co_name}")
+        trace = trace.tb_next
+    return frames[-6:]
+
+
+def _response(request: Request[Any, Any, Any], made: tuple[int, bytes, dict[str, str]]) -> Response[bytes]:
+    status, body, headers = made
+    return Response(body, status_code=status, media_type=PROBLEM_TYPE, headers=headers)
+
+
+def on_domain_error(request: Request[Any, Any, Any], error: MinutebookError) -> Response[bytes]:
+    """Handler of MinutebookError."""
+    return _response(request, from_error(error, request.url.path))
+
+
+def on_any_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Handler of everything that nobody foresaw."""
+    return _response(request, from_error(error, request.url.path))
+
+
+def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
+    """Handler of what the framework refuses: routes, methods, values that do not fit their type."""
+    path = request.url.path
+    if isinstance(error, ValidationException):
+        extra = cast("list[dict[str, Any]]", error.extra if isinstance(error.extra, list) else [])
+        errors = [_field(each) for each in extra]
+        detail = f"{errors[0]['path']}: {errors[0]['message']}" if errors else "A value is not valid."
+        return _response(request, problem("invalid", detail, path, **({"errors": errors} if errors else {})))
+    if error.status_code >= 500:
+        return _response(request, from_error(error, path))
+    code = _HTTP_CODES.get(error.status_code, "malformed")
+    return _response(request, problem(code, _HTTP_DETAILS.get(code, _HTTP_DETAILS["malformed"]), path))
+
+
+def _field(extra: dict[str, Any]) -> dict[str, str]:
+    key = str(extra.get("key", ""))
+    message = str(extra.get("message", "is not valid"))
+    source = extra.get("source")
+    if source in ("query", "header", "cookie", "path"):
+        return {"path": key, "message": message}
+    return {"path": f"$.{key}" if key else "$", "message": message}

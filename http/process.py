@@ -1,0 +1,202 @@
+"""One serving process: makes everything, serves, drains on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from datetime import UTC, datetime
+
+import structlog
+import uvicorn
+from ulid import ULID
+
+from ..commands.dispatcher import Bounds, Dispatcher, Fingerprints
+from ..commands.ports import no_redaction
+from ..commands.rooms import Rooms
+from ..domain.rooms.decide import Limits
+from ..infra.database import Database
+from ..infra.postgres.appender import Appender
+from ..infra.postgres.listen import Listener
+from ..infra.postgres.pool import make_pool
+from ..infra.postgres.projector import Projector
+from ..infra.postgres.store import PostgresStore
+from ..infra.postgres.view_reader import ViewReader
+from ..infra.postgres.views import PROJECTIONS
+from ..infra.server_key import server_key
+from ..infra.settings import Settings
+from ..infra.tokens import TokenVerifier
+from .app import create_app
+from .live import Hub
+from .metrics import make_registry
+from .readiness import Readiness
+from .services import Services
+
+STOP_S = 10.0
+"""The process is gone this long after SIGTERM, whatever its clients do."""
+
+IDLE_CONNECTION_S = 30
+USER_TIMEOUT_MS = 30_000
+"""The kernel gives up a peer that acknowledges nothing for this long."""
+
+log = structlog.get_logger(__name__)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The listening socket; its port is known before anything is started. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+    sock.bind((host, port))
+    sock.set_inheritable(True)
+    return sock
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers: the drain below owns them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def serve_http(
+    settings: Settings, database: Database, sock: socket.socket, ready: Callable[[], None], stop: asyncio.Event
+) -> None:
+    """Serve until `stop` is set, then drain: streams get `reconnect`, commands under way their answer."""
+    async with contextlib.AsyncExitStack() as stack:
+        pool = make_pool(
+            database.url("app"),
+            "app",
+            max_size=settings.database.pool_size,
+            statement_timeout_ms=settings.database.statement_timeout_ms,
+        )
+        await pool.open(wait=True)
+        stack.push_async_callback(pool.close)
+        appender = Appender(pool)
+        appender.start()
+        stack.push_async_callback(appender.close)
+        store = PostgresStore(pool, appender)
+        hub = Hub(store)
+        hub.start()
+        stack.push_async_callback(hub.close)
+        listener = Listener(database.listen_url, hub.wake)
+        listener.start()
+        stack.push_async_callback(listener.close)
+        verifier = TokenVerifier(settings)
+        await verifier.start()
+        stack.push_async_callback(verifier.close)
+        dispatcher = Dispatcher(store, Fingerprints(server_key(settings)), _bounds(settings))
+        services = Services(
+            settings, _rooms(settings, dispatcher), store, ViewReader(pool), hub, await store.log_id(), _now
+        )
+        registry = make_registry(
+            {
+                "streams": ("Open event streams.", lambda: hub.streams),
+                "followed_rooms": ("Rooms with a viewer in this process.", lambda: hub.followed),
+                "commands_in_flight": ("Commands that wait for their answer.", lambda: dispatcher.in_flight),
+                "listener_up": ("Whether wake-ups are heard.", lambda: float(listener.is_up)),
+                "listener_reconnects": ("Times the wake-up channel was lost.", lambda: listener.reconnects),
+                "append_groups_waiting": ("Groups that wait for the next append.", lambda: appender.waiting),
+            }
+        )
+        app = create_app(services, verifier, Readiness(pool, list(PROJECTIONS)), registry)
+        config = uvicorn.Config(
+            app,  # pyright: ignore[reportArgumentType]
+            http="httptools",
+            loop="uvloop",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=IDLE_CONNECTION_S,
+            timeout_graceful_shutdown=settings.server.drain_seconds,
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve([sock]), name="http")
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        ready()
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        hub.drain()
+        server.should_exit = True
+        await dispatcher.drain()
+        await serving
+
+
+@contextlib.asynccontextmanager
+async def projectors(settings: Settings, database: Database) -> AsyncGenerator[list[Projector]]:
+    """The live projectors of this process, with a listener of their own."""
+    pool = make_pool(
+        database.url("projector"),
+        "projector",
+        max_size=len(PROJECTIONS) + 1,
+        statement_timeout_ms=settings.database.statement_timeout_ms,
+    )
+    await pool.open(wait=True)
+    running: list[Projector] = []
+
+    def wake(ids: frozenset[int] | None) -> None:
+        for projector in running:
+            projector.wake(ids)
+
+    listener = Listener(database.listen_url, wake)
+    running += [Projector(projection, pool, lambda: listener.is_up) for projection in PROJECTIONS.values()]
+    listener.start()
+    for projector in running:
+        projector.start()
+    try:
+        yield running
+    finally:
+        for projector in running:
+            await projector.close()
+        await listener.close()
+        await pool.close()
+
+
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+def _rooms(settings: Settings, dispatcher: Dispatcher) -> Rooms:
+    limits = settings.limits
+    classes = {name: tool.data_class for name, tool in settings.tools.items() if tool.data_class}
+    return Rooms(
+        dispatcher,
+        limits=Limits(
+            limits.text_bytes, limits.payload_bytes, limits.room_members, limits.room_events, limits.room_bytes
+        ),
+        redact=no_redaction,
+        new_id=lambda: str(ULID()),
+        entropy=lambda: secrets.randbits(40),
+        tool_classes=classes,
+    )
+
+
+def _bounds(settings: Settings) -> Bounds:
+    limits = settings.limits
+    return Bounds(
+        limits.mailbox_length,
+        limits.commands_in_flight,
+        limits.command_deadline_ms / 1000,
+        limits.cached_rooms,
+        limits.snapshot_every,
+    )
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)

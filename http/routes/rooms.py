@@ -1,0 +1,285 @@
+"""Commands and queries of rooms (http.md, Rooms)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Response, Router, delete, get, post, put
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
+from msgspec import UNSET, UnsetType
+
+from ...domain.envelope import Envelope, Placeholder
+from ...domain.errors import Forbidden, InvalidCursor
+from ...domain.ids import is_room_id
+from ...domain.principals import Caller
+from ...domain.rooms.commands import AddMember, CloseRoom, MemberRole, OpenRoom, PostMessage, RemoveMember
+from ...domain.rooms.rights import Action, decide_right
+from ...domain.rooms.state import Room
+from ...domain.visibility import cleared
+from ...infra.postgres.view_reader import RoomRow
+from ...projections.room_list import Phase, phase
+from ..reading import Snapshot, entry_for, role_of, see, snapshot, wait_for_log, wait_for_view
+from ..services import Services
+from .common import CommandAnswer, KeyHeader, MinSeq, TheCaller, TheServices, answered, key_of
+
+MAX_LIST = 200
+MAX_EVENTS = 500
+SCAN_PAGES = 4
+"""Pages of MAX_EVENTS that one filtered read looks through."""
+
+Created = {201: ResponseSpec(CommandAnswer, generate_examples=False, description="Appended")}
+Done = {200: ResponseSpec(CommandAnswer, generate_examples=False, description="Appended, or nothing to change")}
+
+
+class RoomLine(msgspec.Struct, frozen=True, rename="camel"):
+    """A room in a list."""
+
+    id: str
+    title: str | None
+    phase: str
+    owner: str
+    driver: str
+    data_class: str
+    last_seq: int
+    role: str | None
+    updated_at: str
+
+
+class RoomPage(msgspec.Struct, frozen=True, rename="camel"):
+    """GET /v1/rooms."""
+
+    rooms: list[RoomLine]
+    next_cursor: str | UnsetType = UNSET
+
+
+class EventPage(msgspec.Struct, frozen=True, rename="camel"):
+    """GET /v1/rooms/{id}/events."""
+
+    events: list[Envelope | Placeholder]
+    last_seq: int
+    log_id: str
+    next_after_seq: int | UnsetType = UNSET
+
+
+class Explanation(msgspec.Struct, frozen=True, rename="camel"):
+    """GET /v1/rooms/{id}/explain."""
+
+    allowed: bool
+    reason: str
+
+
+class TranscriptLine(msgspec.Struct, frozen=True, rename="camel"):
+    """A line of the transcript; a restricted one has type `restricted` and no words."""
+
+    seq: int
+    ts: str
+    type: str
+    actor: str | UnsetType = UNSET
+    run_id: str | UnsetType = UNSET
+    heading: str | UnsetType = UNSET
+    body: str | UnsetType = UNSET
+
+
+class TranscriptPage(msgspec.Struct, frozen=True, rename="camel"):
+    """GET /v1/rooms/{id}/transcript."""
+
+    lines: list[TranscriptLine]
+    next_after_seq: int | UnsetType = UNSET
+
+
+@post("/v1/rooms", status_code=201, responses=Created)
+async def open_room(data: OpenRoom, caller: TheCaller, services: TheServices, key: KeyHeader = None) -> Response[Any]:
+    """Open a room; the caller owns and drives it."""
+    return answered(await services.rooms.open(caller, data, key_of(key)))
+
+
+@get("/v1/rooms")
+async def list_rooms(
+    caller: TheCaller,
+    services: TheServices,
+    phase_: Annotated[Phase | None, Parameter(query="phase", required=False)] = None,
+    limit: Annotated[int, Parameter(ge=1, le=MAX_LIST)] = 50,
+    cursor: str | None = None,
+) -> Response[RoomPage]:
+    """Rooms of the caller's tenant, by id. Needs the members' group: anyone else gets 403 on collections."""
+    caller_sees_all = caller.is_member or caller.is_admin or caller.is_auditor or caller.principal.kind == "system"
+    if not caller_sees_all:
+        raise Forbidden("Listing rooms needs the members' group; read a room that you are a member of by its id.")
+    if cursor is not None and not is_room_id(cursor):
+        raise InvalidCursor("The cursor is not one of this list; take nextCursor of the page before.")
+    after = cursor or ""
+    lines: list[RoomLine] = []
+    while True:
+        rows = await services.views.rooms(caller.tenant, after, limit + 1, None)
+        for row in rows[:limit]:
+            after = row.room_id
+            line = _line(services, row, caller)
+            if phase_ is None or line.phase == phase_:
+                lines.append(line)
+            if len(lines) == limit:
+                break
+        if len(lines) == limit or len(rows) <= limit:
+            break
+    is_end = not rows or rows[-1].room_id == after
+    return Response(RoomPage(lines, UNSET if is_end else after), headers={"cache-control": "no-store"})
+
+
+def _line(services: Services, row: RoomRow, caller: Caller) -> RoomLine:
+    room = msgspec.json.decode(row.state, type=Room)
+    return RoomLine(
+        row.room_id,
+        room.title,
+        phase(room, row.last_ts, services.now()),
+        room.owner,
+        room.driver,
+        room.data_class,
+        row.last_seq,
+        role_of(room, row.room_id, row.tenant, caller),
+        row.last_ts.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    )
+
+
+@get("/v1/rooms/{room_id:str}")
+async def get_room(
+    room_id: str, caller: TheCaller, services: TheServices, min_seq: MinSeq = None
+) -> Response[Snapshot]:
+    """The room as it is, and what the caller may do in it."""
+    seen = await see(services, caller, room_id)
+    if min_seq is not None and seen.version < min_seq:
+        await wait_for_log(services, room_id, min_seq)
+        seen = await see(services, caller, room_id)
+    return Response(snapshot(services, seen, caller), headers={"cache-control": "no-store"})
+
+
+@get("/v1/rooms/{room_id:str}/explain")
+async def explain(room_id: str, caller: TheCaller, services: TheServices, action: Action) -> Explanation:
+    """Whether the caller may do `action`, and why."""
+    seen = await see(services, caller, room_id)
+    verdict = decide_right(seen.room, room_id, seen.tenant, caller, action)
+    return Explanation(verdict.allowed, verdict.reason)
+
+
+@get("/v1/rooms/{room_id:str}/events")
+async def read_events(
+    room_id: str,
+    caller: TheCaller,
+    services: TheServices,
+    after_seq: Annotated[int, Parameter(query="afterSeq", ge=0, le=2**53)] = 0,
+    before_seq: Annotated[int | None, Parameter(query="beforeSeq", ge=0, le=2**53, required=False)] = None,
+    limit: Annotated[int, Parameter(ge=1, le=MAX_EVENTS)] = 100,
+    type_: Annotated[str | None, Parameter(query="type", required=False, max_length=64)] = None,
+    min_seq: MinSeq = None,
+    log_id: Annotated[str | None, Parameter(query="logId", required=False, max_length=64)] = None,
+) -> Response[EventPage]:
+    """A range of the log, ascending, each entry filtered for the caller."""
+    seen = await see(services, caller, room_id)
+    if log_id is not None and log_id != services.log_id:
+        raise InvalidCursor("The position belongs to another log; read the room again from the beginning.")
+    if min_seq is not None and seen.version < min_seq:
+        await wait_for_log(services, room_id, min_seq)
+        seen = await see(services, caller, room_id)
+    before = seen.version + 1 if before_seq is None else min(before_seq, seen.version + 1)
+    events: list[Envelope | Placeholder] = []
+    at, page = after_seq, 0
+    while len(events) < limit and page < SCAN_PAGES and at < before - 1:
+        page += 1
+        want = limit if type_ is None else MAX_EVENTS
+        found = await services.store.read_entries(seen.stream_id, room_id, at, want, before)
+        for entry in found:
+            at = entry.envelope.seq
+            shown = entry_for(entry, caller)
+            # The filter sees what the caller sees: a restricted entry's type decides nothing (law 13).
+            if type_ is None or shown.type == type_:
+                events.append(shown)
+            if len(events) == limit:
+                break
+        if type_ is None or len(found) < want:
+            break
+    more = type_ is not None and at < before - 1
+    answer = EventPage(events, seen.version, services.log_id, at if more else UNSET)
+    return Response(answer, headers={"cache-control": "no-store"})
+
+
+@get("/v1/rooms/{room_id:str}/transcript")
+async def read_transcript(
+    room_id: str,
+    caller: TheCaller,
+    services: TheServices,
+    after_seq: Annotated[int, Parameter(query="afterSeq", ge=0, le=2**53)] = 0,
+    limit: Annotated[int, Parameter(ge=1, le=MAX_EVENTS)] = 100,
+    min_seq: MinSeq = None,
+) -> Response[TranscriptPage]:
+    """The room as lines for people, from the projection."""
+    seen = await see(services, caller, room_id)
+    await wait_for_view(services, "transcript", seen.stream_id, min_seq)
+    rows = await services.views.transcript(seen.stream_id, after_seq, limit)
+    lines = [
+        TranscriptLine(
+            row.seq,
+            row.ts,
+            row.type,
+            row.actor,
+            UNSET if row.run_id is None else row.run_id,
+            row.heading,
+            row.body,
+        )
+        if cleared(row.classes, caller.labels)
+        else TranscriptLine(row.seq, row.ts, "restricted")
+        for row in rows
+    ]
+    more = len(rows) == limit
+    return Response(TranscriptPage(lines, rows[-1].seq if more else UNSET), headers={"cache-control": "no-store"})
+
+
+@post("/v1/rooms/{room_id:str}/messages", status_code=201, responses=Created)
+async def post_message(
+    room_id: str, data: PostMessage, caller: TheCaller, services: TheServices, key: KeyHeader = None
+) -> Response[Any]:
+    """Say something to the people in the room."""
+    return answered(await services.rooms.post_message(caller, room_id, data, key_of(key)))
+
+
+@put("/v1/rooms/{room_id:str}/members/{principal:path}", responses=Done)
+async def put_member(
+    room_id: str, principal: str, data: MemberRole, caller: TheCaller, services: TheServices, key: KeyHeader = None
+) -> Response[Any]:
+    """Invite a person, or change their role."""
+    command = AddMember(principal.removeprefix("/"), data.role, data.approver)
+    return answered(await services.rooms.add_member(caller, room_id, command, key_of(key)))
+
+
+@delete("/v1/rooms/{room_id:str}/members/{principal:path}", status_code=200, responses=Done)
+async def delete_member(
+    room_id: str, principal: str, caller: TheCaller, services: TheServices, key: KeyHeader = None
+) -> Response[Any]:
+    """Remove a member, or leave."""
+    command = RemoveMember(principal.removeprefix("/"))
+    return answered(await services.rooms.remove_member(caller, room_id, command, key_of(key)))
+
+
+@post("/v1/rooms/{room_id:str}/close", status_code=200, responses=Done)
+async def close_room(
+    room_id: str, data: CloseRoom, caller: TheCaller, services: TheServices, key: KeyHeader = None
+) -> Response[Any]:
+    """Seal the room for good."""
+    return answered(await services.rooms.close(caller, room_id, data, key_of(key)))
+
+
+ROUTES = Router(
+    "/",
+    route_handlers=[
+        open_room,
+        list_rooms,
+        get_room,
+        explain,
+        read_events,
+        read_transcript,
+        post_message,
+        put_member,
+        delete_member,
+        close_room,
+    ],
+    tags=["rooms"],
+)

@@ -1,0 +1,42 @@
+"""Following a room over SSE (http.md, SSE)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from litestar import Request, Response, get
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import Parameter
+
+from ...domain.errors import Unavailable
+from ..reading import see
+from ..sse import EventStream, parse_cursor, plan
+from .common import TheCaller, TheServices
+
+DEFAULT_TAIL = 500
+MAX_TAIL = 500
+
+
+@get(
+    "/v1/rooms/{room_id:str}/stream",
+    tags=["rooms"],
+    responses={200: ResponseSpec(str, media_type="text/event-stream", generate_examples=False, description="Frames")},  # pyright: ignore[reportArgumentType]
+)
+async def follow_room(
+    request: Request[Any, Any, Any],
+    room_id: str,
+    caller: TheCaller,
+    services: TheServices,
+    after_seq: Annotated[str | None, Parameter(query="afterSeq", required=False, max_length=32)] = None,
+    tail: Annotated[int, Parameter(ge=0, le=MAX_TAIL)] = DEFAULT_TAIL,
+    log_id: Annotated[str | None, Parameter(query="logId", required=False, max_length=64)] = None,
+) -> Response[Any]:
+    """The snapshot, then every event behind the cursor, then what comes. `Last-Event-ID` wins over `afterSeq`."""
+    seen = await see(services, caller, room_id)
+    last = request.headers.get("last-event-id")
+    text = last if last is not None else after_seq
+    cursor = None if text is None else parse_cursor(text)
+    if services.hub.draining.is_set() or services.hub.streams >= services.settings.limits.streams_per_process:
+        raise Unavailable("This server takes no more streams now; try again.", retryAfterMs=2000)
+    is_other_log = log_id is not None and log_id != services.log_id
+    return EventStream(services, caller, seen, plan(seen.version, cursor, tail, is_other_log=is_other_log))

@@ -1,0 +1,26 @@
+"""What the routes work with; http/process.py makes it, once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from ..commands.rooms import Rooms
+from ..infra.postgres.store import PostgresStore
+from ..infra.postgres.view_reader import ViewReader
+from ..infra.settings import Settings
+from .live import Hub
+
+
+class Services(msgspec.Struct, frozen=True):
+    """Handed to every route as a dependency. now: the server's clock, UTC. readiness: named checks for /readyz."""
+
+    settings: Settings
+    rooms: Rooms
+    store: PostgresStore
+    views: ViewReader
+    hub: Hub
+    log_id: str
+    now: Callable[[], datetime]

@@ -1,0 +1,46 @@
+"""The `minutebook` command."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ... import __version__
+from . import admin, serve, token
+
+app = typer.Typer(
+    name="minutebook",
+    help="Rooms and conversations that people and AI agents share, on a log that nobody can rewrite.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if wanted:
+        typer.echo(f"minutebook {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before the verb."""
+
+
+for verb in (serve.serve, token.token, admin.migrate):
+    app.command()(verb)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,388 @@
+"""The settings: one frozen typed value, the documentation of each key next to it (http.md, Settings)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from ..domain.errors import Invalid
+from ..domain.ids import canonical_name
+from ..domain.principals import SERVER_COMPONENT
+
+ASYMMETRIC_ALGORITHMS = (
+    *("ES256", "ES384", "ES512", "EdDSA"),
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+)
+"""What an issuer may sign with. A shared secret (HS*) could forge, so it is never in this list."""
+
+RESERVED_COMPONENTS = frozenset({SERVER_COMPONENT, "policy"})
+"""System principals that only the server itself writes as; no token may name them."""
+
+ENV_PREFIX = "MINUTEBOOK_"
+"""Variables with this prefix are settings; an unknown one stops the start."""
+
+MAX_DURATION_DIGITS = 9
+_DURATION = re.compile(rf"([0-9]{{1,{MAX_DURATION_DIGITS}}})([smhd])")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+NonEmpty = Annotated[str, Meta(min_length=1)]
+OwnPort = Annotated[int, Meta(ge=1, le=65535)]
+IssuerKind = Literal["human", "agent", "system"]
+
+
+class SettingsError(Exception):
+    """The settings stop the start. The message names the key and says what to do; it never has a secret."""
+
+
+def parse_duration(text: str) -> int:
+    """`30s`, `15m`, `24h` or `90d` in seconds. Raises ValueError for anything else, white space included."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a whole number with s, m, h or d after it, such as 24h")
+    return int(match[1]) * _UNIT_S[match[2]]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` (a name or an address, without port or brackets) is reachable from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def is_canonical(text: str) -> bool:
+    """Whether `text` is an identifier in its one canonical form (rules.md, law 22)."""
+    try:
+        canonical_name(text)
+    except Invalid:
+        return False
+    return True
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Base of every table of the settings file."""
+
+
+class ServerSettings(Section, frozen=True):
+    """`[server]`"""
+
+    host: Annotated[str, Meta(min_length=1, description="Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="Port to listen on; 0 picks a free one.")] = 8080
+    workers: Annotated[int, Meta(ge=1, le=64, description="Server processes.")] = 1
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1, description="Host names that a request may name, without port; exact."),
+    ] = ("127.0.0.1", "localhost")
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(description="Browser origins that may call, such as https://app.example; exact."),
+    ] = ()
+    allow_credentials: Annotated[bool, Meta(description="Whether browsers may send cookies from a listed origin.")] = (
+        False
+    )
+    metrics_port: Annotated[OwnPort | None, Meta(description="Port of its own for /metrics.")] = None
+    drain_seconds: Annotated[
+        int, Meta(ge=0, le=600, description="How long a stopping server lets open requests finish.")
+    ] = 8
+
+
+class DatabaseSettings(Section, frozen=True):
+    """`[database]`. The URLs are secrets: printing this struct hides them."""
+
+    url: Annotated[
+        str | None,
+        Meta(
+            description="PostgreSQL URL of the app role; without it the server runs its own PostgreSQL.",
+            extra={"secret": True},
+        ),
+    ] = None
+    owner_url: Annotated[str | None, Meta(description="URL of the role that migrates.", extra={"secret": True})] = None
+    projector_url: Annotated[
+        str | None, Meta(description="URL of the role that writes read models.", extra={"secret": True})
+    ] = None
+    retention_url: Annotated[str | None, Meta(description="URL of the role that purges.", extra={"secret": True})] = (
+        None
+    )
+    auditor_url: Annotated[
+        str | None, Meta(description="URL of the role that verifies the log.", extra={"secret": True})
+    ] = None
+    listen_url: Annotated[
+        str | None,
+        Meta(
+            description="URL for LISTEN, where url goes through a transaction pooler.",
+            extra={"secret": True},
+        ),
+    ] = None
+    pool_size: Annotated[int, Meta(ge=2, le=200, description="Connections per process.")] = 10
+    statement_timeout_ms: Annotated[
+        int, Meta(ge=100, le=600_000, description="Longest statement, in milliseconds.")
+    ] = 10_000
+    audit_feed: Annotated[bool, Meta(description="Whether the feed for auditors is on.")] = False
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={_masked(name, getattr(self, name))}" for name in self.__struct_fields__)
+        return f"DatabaseSettings({', '.join(shown)})"
+
+    def __rich_repr__(self) -> list[tuple[str, str]]:
+        """As `__repr__`: msgspec would otherwise print the URLs."""
+        return [(name, _masked(name, getattr(self, name))) for name in self.__struct_fields__]
+
+
+def _masked(name: str, value: object) -> str:
+    return "'***'" if name.endswith("url") and value is not None else repr(value)
+
+
+class IssuerSettings(Section, frozen=True):
+    """`[issuers.<name>]`: who may sign tokens, for whom, and how a token becomes a principal (rooms.md)."""
+
+    issuer: Annotated[str, Meta(min_length=1, description="The `iss` claim, exactly.")]
+    audience: Annotated[str, Meta(min_length=1, description="What the `aud` claim must hold.")]
+    kind: Annotated[IssuerKind, Meta(description="What the issuer's tokens stand for.")]
+    jwks_url: Annotated[
+        str | None, Meta(description="Where its public keys are; https, or http to a loopback host.")
+    ] = None
+    jwks_file: Annotated[NonEmpty | None, Meta(description="Or a file with them, relative to the settings file.")] = (
+        None
+    )
+    sub_pattern: Annotated[
+        str | None,
+        Meta(description="agent only: the whole `sub`; its group `run`, else the first, is the run id."),
+    ] = None
+    subjects: Annotated[
+        dict[str, str],
+        Meta(description="system only: `sub` to component; a list names components as they are."),
+    ] = {}
+    tenants: Annotated[
+        tuple[str, ...],
+        Meta(description="Tenants that it speaks for; with more than one the `tenant` claim chooses."),
+    ] = ()
+    tenant_claim: Annotated[NonEmpty | None, Meta(description="Or the claim that names the tenant.")] = None
+    groups_claim: Annotated[str, Meta(min_length=1, description="The claim with the group names.")] = "groups"
+    cli_clients: Annotated[
+        tuple[str, ...], Meta(description="`azp` values of command-line clients, which may do less.")
+    ] = ()
+    algorithms: Annotated[
+        tuple[str, ...], Meta(min_length=1, description="Signature algorithms that are accepted.")
+    ] = ("ES256",)
+    max_lifetime: Annotated[str, Meta(description="Longest lifetime of a token; 1m to 30d.")] = "24h"
+
+    @property
+    def max_lifetime_s(self) -> int:
+        """`maxLifetime` in seconds."""
+        return parse_duration(self.max_lifetime)
+
+
+class GroupSettings(Section, frozen=True):
+    """`[groups]`: the names that the identity provider uses."""
+
+    admin: Annotated[str, Meta(min_length=1, description="Its people own every room of their tenant.")] = "agents-admin"
+    member: Annotated[
+        str, Meta(min_length=1, description="Its people watch every room of their tenant and create rooms.")
+    ] = "agents-member"
+    auditor: Annotated[str, Meta(min_length=1, description="Its people export.")] = "agents-auditor"
+
+
+class ToolSettings(Section, frozen=True):
+    """`[tools.<name>]`"""
+
+    data_class: Annotated[str | None, Meta(description="Label of what the tool returns; unclassified when absent.")] = (
+        None
+    )
+
+
+class ClearanceSettings(Section, frozen=True):
+    """`[clearance]`: which labels a caller's token grants."""
+
+    groups: Annotated[dict[str, tuple[str, ...]], Meta(description="Group to labels.")] = {}
+    claims: Annotated[dict[str, dict[str, tuple[str, ...]]], Meta(description="Claim, its value, to labels.")] = {}
+
+
+class LimitSettings(Section, frozen=True):
+    """`[limits]`: counted per process."""
+
+    body_bytes: Annotated[int, Meta(ge=1024, le=16 << 20, description="Request body.")] = 131_072
+    bridge_body_bytes: Annotated[int, Meta(ge=1024, le=64 << 20, description="Body of a bridge batch.")] = 2_097_152
+    payload_bytes: Annotated[
+        int, Meta(ge=1024, le=65_536, description="Payload of one event, as compact UTF-8 JSON.")
+    ] = 65_536
+    text_bytes: Annotated[int, Meta(ge=256, le=65_536, description="Text of one message, in UTF-8.")] = 16_384
+    json_depth: Annotated[int, Meta(ge=8, le=256, description="Nesting of a JSON body.")] = 64
+    room_events: Annotated[int, Meta(ge=10, le=10_000_000, description="Events of a room before it seals.")] = 100_000
+    room_bytes: Annotated[int, Meta(ge=65_536, le=16 << 30, description="Bytes of a room before it seals.")] = (
+        268_435_456
+    )
+    room_members: Annotated[int, Meta(ge=1, le=1000, description="People with a role in a room.")] = 20
+    mailbox_length: Annotated[int, Meta(ge=1, le=65_536, description="Commands that wait for one stream.")] = 256
+    commands_in_flight: Annotated[int, Meta(ge=1, le=1_000_000, description="Commands under way.")] = 4096
+    command_deadline_ms: Annotated[
+        int, Meta(ge=100, le=300_000, description="Longest wait for a command, in milliseconds.")
+    ] = 10_000
+    streams_per_process: Annotated[int, Meta(ge=1, le=100_000, description="Open event streams.")] = 2000
+    stream_backlog_bytes: Annotated[
+        int, Meta(ge=65_536, le=256 << 20, description="Unsent bytes before a slow stream is closed.")
+    ] = 2_097_152
+    stream_max_seconds: Annotated[int, Meta(ge=10, le=86_400, description="Life of a stream, at most its token's.")] = (
+        3600
+    )
+    heartbeat_seconds: Annotated[
+        int, Meta(ge=1, le=15, description="Seconds between the comments of an idle stream.")
+    ] = 15
+    cached_rooms: Annotated[int, Meta(ge=1, le=1_000_000, description="Room states kept in memory.")] = 1000
+    snapshot_every: Annotated[int, Meta(ge=1, le=100_000, description="Events between two snapshots.")] = 200
+
+
+class RetentionSettings(Section, frozen=True):
+    """`[retention]`"""
+
+    default_days: Annotated[
+        int, Meta(ge=1, le=9999, description="Days that a sealed room is kept, where it does not say.")
+    ] = 90
+
+
+class Settings(Section, frozen=True):
+    """Everything that an operator can set. Only `settings_load.load` builds it; secrets are resolved."""
+
+    data_dir: Annotated[Path, Meta(description="Directory of the settings file, keys and the own database.")]
+    development: Annotated[
+        bool | None,
+        Meta(description="Whether the development issuer is on; unset: on loopback without a human issuer."),
+    ] = None
+    server: ServerSettings = ServerSettings()
+    database: DatabaseSettings = DatabaseSettings()
+    issuers: dict[str, IssuerSettings] = {}
+    groups: GroupSettings = GroupSettings()
+    tools: dict[str, ToolSettings] = {}
+    clearance: ClearanceSettings = ClearanceSettings()
+    limits: LimitSettings = LimitSettings()
+    retention: RetentionSettings = RetentionSettings()
+
+    @property
+    def has_human_issuer(self) -> bool:
+        """Whether a configured issuer speaks for people."""
+        return any(issuer.kind == "human" for issuer in self.issuers.values())
+
+    @property
+    def is_development(self) -> bool:
+        """Whether the development issuer is on: only on loopback, without another human issuer (rooms.md)."""
+        allowed = is_loopback(self.server.host) and not self.has_human_issuer
+        return allowed and self.development is not False
+
+
+class SettingDoc(NamedTuple):
+    """One key for the reference page: dotted name; type, default, variable as a reader sees them; a sentence.
+
+    `env` is None where no variable sets the key (tables whose names the operator chooses).
+    """
+
+    key: str
+    type: str
+    default: str
+    env: str | None
+    doc: str
+    secret: bool = False
+
+
+class Leaf(NamedTuple):
+    """One key as the loader needs it: `kind` is the annotated type, `default` may be msgspec.NODEFAULT."""
+
+    key: str
+    kind: Any
+    default: Any
+    env: str | None
+
+    @property
+    def meta(self) -> Meta:
+        """The documentation and bounds that stand next to the field."""
+        return next(part for part in get_args(self.kind) if isinstance(part, Meta))
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the value may be `env:NAME` and is never shown."""
+        return is_secret(self.kind)
+
+
+def describe() -> list[SettingDoc]:
+    """Every key in the order of the types, for the generated reference page."""
+    return [
+        SettingDoc(
+            leaf.key,
+            _type_text(leaf.kind),
+            _default_text(leaf),
+            leaf.env,
+            leaf.meta.description or "",
+            leaf.is_secret,
+        )
+        for leaf in leaves()
+    ]
+
+
+def leaves() -> Iterator[Leaf]:
+    """Every key that holds a value, with the variable that sets it."""
+    yield from _leaves(Settings, "", ENV_PREFIX)
+
+
+def _leaves(kind: type[Section], key: str, env: str | None) -> Iterator[Leaf]:
+    for field in msgspec.structs.fields(kind):
+        name = f"{key}.{field.encode_name}" if key else field.encode_name
+        variable = f"{env}{field.name.upper()}" if env else None
+        entry = _section_of(get_args(field.type)[1]) if get_origin(field.type) is dict else None
+        if (section := _section_of(field.type)) is not None:
+            yield from _leaves(section, name, f"{variable}_" if variable else None)
+        elif entry is not None:
+            yield from _leaves(entry, f"{name}.<name>", None)
+        else:
+            default = field.default
+            if field.default_factory is not msgspec.NODEFAULT:
+                default = field.default_factory()
+            is_table = get_origin(plain(field.type)) is dict
+            yield Leaf(name, field.type, default, None if is_table else variable)
+
+
+def _section_of(kind: Any) -> type[Section] | None:
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def plain(kind: Any) -> Any:
+    """The type without Annotated and without None."""
+    if get_origin(kind) is Annotated:
+        return plain(get_args(kind)[0])
+    if get_origin(kind) in (Union, types.UnionType):
+        return plain(next(part for part in get_args(kind) if part is not type(None)))
+    return kind
+
+
+def is_secret(kind: Any) -> bool:
+    """Whether the annotated type is marked as a secret."""
+    return any(isinstance(part, Meta) and bool(part.extra) for part in get_args(kind))
+
+
+def _type_text(kind: Any) -> str:
+    kind = plain(kind)
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    if get_origin(kind) is tuple:
+        return "list of strings"
+    if get_origin(kind) is dict:
+        return "table"
+    return {str: "string", int: "integer", bool: "boolean", Path: "path"}[kind]
+
+
+def _default_text(leaf: Leaf) -> str:
+    if leaf.key == "dataDir":
+        return "the user's data directory"
+    match leaf.default:
+        case msgspec.NODEFAULT:
+            return "required"
+        case None:
+            return "unset"
+        case bool() as flag:
+            return str(flag).lower()
+        case other:
+            return msgspec.json.encode(other).decode()

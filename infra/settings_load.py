@@ -1,0 +1,376 @@
+"""Reads the settings file and the environment into Settings, or stops with the name of the wrong key."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+from urllib.parse import urlsplit
+
+import msgspec
+import platformdirs
+
+from .settings import (
+    ASYMMETRIC_ALGORITHMS,
+    ENV_PREFIX,
+    RESERVED_COMPONENTS,
+    IssuerSettings,
+    Leaf,
+    Section,
+    Settings,
+    SettingsError,
+    is_canonical,
+    is_loopback,
+    is_secret,
+    leaves,
+    parse_duration,
+    plain,
+)
+
+CONFIG_NAME = "minutebook.toml"
+CONFIG_VARIABLE = "MINUTEBOOK_CONFIG"
+DATA_DIR_VARIABLE = "MINUTEBOOK_DATA_DIR"
+
+MIN_TOKEN_LIFETIME_S = 60
+MAX_TOKEN_LIFETIME_S = 30 * 86_400
+
+_REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?|[0-9a-f:]*:[0-9a-f:.]*")
+_ORIGIN = re.compile(r"https?://([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_BOOLEANS = {"true": True, "false": False}
+
+S = TypeVar("S", bound=Section)
+
+
+def load(data_dir: Path | None, env: Mapping[str, str], overrides: Mapping[str, Any] | None = None) -> Settings:
+    """The settings from the file, the environment over it and `overrides` (dotted key to value) over both.
+
+    The file is `minutebook.toml` in the data directory, or what MINUTEBOOK_CONFIG names (then it must exist).
+    An override of None counts as not given. Raises SettingsError for an unknown key or variable, a wrong
+    type or an impossible combination; the message has the dotted key or the variable, never a secret's value.
+    """
+    resolved_dir = _data_dir(data_dir, env)
+    tree, base_dir = _read_file(resolved_dir, env)
+    origins = _overlay_environment(tree, env)
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            _place(tree, key, value)
+            origins.pop(key, None)
+    settings = _Builder(env, origins, base_dir).struct(Settings, tree, "", {"data_dir": resolved_dir})
+    _check(settings)
+    return settings
+
+
+def _data_dir(explicit: Path | None, env: Mapping[str, str]) -> Path:
+    if explicit is not None:
+        return explicit.expanduser().absolute()
+    named = env.get(DATA_DIR_VARIABLE)
+    if named is None:
+        return Path(platformdirs.user_data_dir("minutebook", appauthor=False))
+    if not named:
+        raise SettingsError(f"{DATA_DIR_VARIABLE} is empty: name a directory or unset it.")
+    return Path(named).expanduser().absolute()
+
+
+def _read_file(data_dir: Path, env: Mapping[str, str]) -> tuple[dict[str, Any], Path]:
+    named = env.get(CONFIG_VARIABLE)
+    if named is not None and not named:
+        raise SettingsError(f"{CONFIG_VARIABLE} is empty: name a file or unset it.")
+    path = Path(named).expanduser().absolute() if named else data_dir / CONFIG_NAME
+    label = f"{CONFIG_VARIABLE} ({path})" if named else str(path)
+    try:
+        return tomllib.loads(path.read_bytes().decode()), path.parent
+    except FileNotFoundError:
+        if named:
+            raise SettingsError(f"{label}: there is no such file; correct or unset it.") from None
+        return {}, path.parent
+    except OSError as error:
+        raise SettingsError(f"{label}: cannot be read ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{label}: is not UTF-8; save it as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        # The cause may hold the whole document, secrets included: only its one line goes on.
+        raise SettingsError(f"{label}: is not TOML: {error}.") from None
+    except RecursionError:
+        raise SettingsError(f"{label}: is nested too deeply.") from None
+
+
+def _overlay_environment(tree: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+    """Puts MINUTEBOOK_* values into `tree`; returns which key came from which variable."""
+    known = {leaf.env: leaf for leaf in leaves() if leaf.env is not None}
+    reserved = (CONFIG_VARIABLE, DATA_DIR_VARIABLE)
+    origins: dict[str, str] = {}
+    others: list[str] = []
+    for name in sorted(set(env).difference(reserved)):
+        if (leaf := known.get(name)) is not None:
+            _place(tree, leaf.key, _from_text(leaf, name, env[name]))
+            origins[leaf.key] = name
+        elif name.startswith(ENV_PREFIX):
+            others.append(name)
+    referenced = _referenced(tree.get("database"))
+    for name in others:
+        if name not in referenced:
+            hint = _suggestion(name, [*known, *reserved])
+            raise SettingsError(f"{name} is not a setting{hint}: correct or unset it.")
+    return origins
+
+
+def _referenced(table: Any) -> set[str]:
+    values = cast("dict[str, Any]", table).values() if isinstance(table, dict) else ()
+    matches = (_REFERENCE.fullmatch(value) for value in values if isinstance(value, str))
+    return {match[1] for match in matches if match is not None}
+
+
+def _from_text(leaf: Leaf, name: str, text: str) -> Any:
+    kind = plain(leaf.kind)
+    if get_origin(kind) is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if not text:
+        raise SettingsError(f"{leaf.key} ({name}) is empty: give it a value or unset it.")
+    if kind is bool:
+        if text not in _BOOLEANS:
+            raise SettingsError(f"{leaf.key} ({name}) must be true or false.")
+        return _BOOLEANS[text]
+    if kind is int:
+        if _INTEGER.fullmatch(text) is None:
+            raise SettingsError(f"{leaf.key} ({name}) must be a whole number.")
+        return int(text)
+    return text
+
+
+def _place(tree: dict[str, Any], key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    table = tree
+    for depth, parent in enumerate(parents, 1):
+        inner: Any = table.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise SettingsError(f"{'.'.join(parents[:depth])} must be a table.")
+        table = cast("dict[str, Any]", inner)
+    table[last] = value
+
+
+def _suggestion(name: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(names), 1)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+class _Builder:
+    """Converts by the types, key by key, so that every refusal has the full name of its key."""
+
+    def __init__(self, env: Mapping[str, str], origins: Mapping[str, str], base_dir: Path) -> None:
+        self._env = env
+        self._origins = origins
+        self._base_dir = base_dir
+
+    def struct(self, kind: type[S], raw: Any, key: str, fixed: Mapping[str, Any] | None = None) -> S:
+        table = self._table(raw, key)
+        values: dict[str, Any] = dict(fixed or {})
+        fields = {field.encode_name: field for field in msgspec.structs.fields(kind) if field.name not in values}
+        for name in table:
+            if name == "dataDir" and not key:
+                raise SettingsError(f"dataDir cannot be set in the file: set {DATA_DIR_VARIABLE} instead.")
+            if name not in fields:
+                hint = _suggestion(name, fields)
+                raise SettingsError(f"{_join(key, name)} is not a setting{hint}: correct or remove it.")
+        for name, field in fields.items():
+            if name in table:
+                values[field.name] = self._value(field.type, table[name], _join(key, name))
+            elif field.required:
+                raise SettingsError(f"{_join(key, name)} is missing: set it.")
+        return kind(**values)
+
+    def _value(self, kind: Any, raw: Any, key: str) -> Any:
+        bare = plain(kind)
+        if isinstance(bare, type) and issubclass(bare, Section):
+            return self.struct(bare, raw, key)
+        if get_origin(bare) is dict:
+            inner = get_args(bare)[1]
+            if bare == dict[str, str] and isinstance(raw, list):
+                raw = {str(name): name for name in cast("list[object]", raw)}
+            return {name: self._value(inner, value, f"{key}.{name}") for name, value in self._table(raw, key).items()}
+        value = self._leaf(kind, raw, key)
+        if is_secret(kind) and isinstance(value, str):
+            return self._secret(value, key)
+        if key.endswith(".jwksFile") and isinstance(value, str):
+            return str(self._base_dir / value)
+        return value
+
+    def _leaf(self, kind: Any, raw: Any, key: str) -> Any:
+        try:
+            return msgspec.convert(raw, kind)
+        except msgspec.ValidationError as error:
+            if get_origin(plain(kind)) is Literal:
+                raise SettingsError(f"{self._named(key)} must be one of {', '.join(get_args(plain(kind)))}.") from None
+            expected, _, place = str(error).partition(" - at `$")
+            # msgspec speaks of types and bounds here, never of the value.
+            raise SettingsError(
+                f"{self._named(key)}{place.rstrip('`')}: {expected[:1].lower()}{expected[1:]}."
+            ) from None
+
+    def _secret(self, value: str, key: str) -> str:
+        match = _REFERENCE.fullmatch(value)
+        if match is None:
+            return value
+        if not (resolved := self._env.get(match[1])):
+            raise SettingsError(f"{self._named(key)} refers to the variable {match[1]}, which is not set: set it.")
+        return resolved
+
+    def _table(self, raw: Any, key: str) -> dict[str, Any]:
+        if not isinstance(raw, dict):
+            raise SettingsError(f"{self._named(key)} must be a table.")
+        return cast("dict[str, Any]", raw)
+
+    def _named(self, key: str) -> str:
+        return f"{key} ({self._origins[key]})" if key in self._origins else key
+
+
+def _join(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+def _check(settings: Settings) -> None:
+    _check_server(settings)
+    _check_database(settings)
+    for name, issuer in settings.issuers.items():
+        _check_keys_of(f"issuers.{name}", issuer)
+        _check_claims_of(f"issuers.{name}", issuer)
+    _check_issuers_together(settings.issuers)
+    _check_development(settings)
+    _check_clearance(settings)
+    limits = settings.limits
+    if limits.text_bytes > limits.payload_bytes:
+        raise SettingsError("limits.textBytes must not exceed limits.payloadBytes: such a text could not be stored.")
+
+
+def _check_server(settings: Settings) -> None:
+    server = settings.server
+    for host in server.allowed_hosts:
+        if _HOST.fullmatch(host) is None:
+            raise SettingsError("server.allowedHosts must list host names in lower case, without scheme, port or *.")
+    for origin in server.allowed_origins:
+        if _ORIGIN.fullmatch(origin) is None:
+            raise SettingsError(
+                "server.allowedOrigins must list origins such as https://app.example, without path or *."
+            )
+    if server.metrics_port == server.port:
+        raise SettingsError("server.metricsPort must differ from server.port: it is a port of its own.")
+
+
+def _check_database(settings: Settings) -> None:
+    database = settings.database
+    for field in msgspec.structs.fields(database):
+        value = getattr(database, field.name)
+        if not is_secret(field.type) or value is None:
+            continue
+        if not value.startswith(("postgresql://", "postgres://")):
+            raise SettingsError(f"database.{field.encode_name} must start with postgresql:// (its value is not shown).")
+        if database.url is None:
+            raise SettingsError(f"database.{field.encode_name} needs database.url: set both, or neither.")
+
+
+def _check_keys_of(key: str, issuer: IssuerSettings) -> None:
+    if (issuer.jwks_url is None) == (issuer.jwks_file is None):
+        raise SettingsError(f"{key}.jwksUrl: set exactly one of jwksUrl and jwksFile.")
+    if issuer.jwks_url is not None:
+        _check_url(f"{key}.jwksUrl", issuer.jwks_url)
+    for algorithm in issuer.algorithms:
+        if algorithm not in ASYMMETRIC_ALGORITHMS:
+            raise SettingsError(f"{key}.algorithms may list {', '.join(ASYMMETRIC_ALGORITHMS)} only.")
+    try:
+        lifetime_s = parse_duration(issuer.max_lifetime)
+    except ValueError as error:
+        raise SettingsError(f"{key}.maxLifetime {error}.") from None
+    if not MIN_TOKEN_LIFETIME_S <= lifetime_s <= MAX_TOKEN_LIFETIME_S:
+        raise SettingsError(f"{key}.maxLifetime must be 1m to 30d.")
+
+
+def _check_url(key: str, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, has_port = parts.hostname, parts.port != 0
+    except ValueError:
+        raise SettingsError(f"{key} must be a URL such as https://id.example/jwks.") from None
+    if not host or not has_port or parts.username is not None or parts.fragment:
+        raise SettingsError(f"{key} must be a URL such as https://id.example/jwks, without user or fragment.")
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
+        raise SettingsError(f"{key} must be https; http is for loopback hosts only.")
+
+
+def _check_claims_of(key: str, issuer: IssuerSettings) -> None:
+    if bool(issuer.tenants) == (issuer.tenant_claim is not None):
+        raise SettingsError(f"{key}.tenants: set exactly one of tenants (not empty) and tenantClaim.")
+    if not all(is_canonical(tenant) for tenant in issuer.tenants):
+        raise SettingsError(f"{key}.tenants must list names without white space around them or control characters.")
+    if issuer.kind == "agent":
+        _check_pattern(f"{key}.subPattern", issuer.sub_pattern)
+    elif issuer.sub_pattern is not None:
+        raise SettingsError(f'{key}.subPattern is for kind = "agent": remove it.')
+    if issuer.subjects and issuer.kind != "system":
+        raise SettingsError(f'{key}.subjects is for kind = "system": remove it.')
+    for sub, component in issuer.subjects.items():
+        if component in RESERVED_COMPONENTS:
+            raise SettingsError(f"{key}.subjects.{sub} must not be {component}: the server itself writes as it.")
+        if not is_canonical(sub) or not is_canonical(component):
+            raise SettingsError(f"{key}.subjects must hold names without white space around them.")
+
+
+def _check_pattern(key: str, pattern: str | None) -> None:
+    if pattern is None:
+        raise SettingsError(f'{key} is missing: kind = "agent" needs a pattern whose group is the run id.')
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        raise SettingsError(f"{key} is not a regular expression: correct it.") from None
+    if compiled.groups == 0:
+        raise SettingsError(f"{key} needs a group for the run id, such as (?P<run>[a-z2-7]{{8}}).")
+
+
+def _check_issuers_together(issuers: Mapping[str, IssuerSettings]) -> None:
+    for (name, one), (other_name, other) in itertools.combinations(issuers.items(), 2):
+        if (one.issuer, one.audience) == (other.issuer, other.audience):
+            raise SettingsError(
+                f"issuers.{other_name}.issuer: issuers.{name} has the same issuer and audience; change one."
+            )
+        if one.kind != "human" or other.kind != "human":
+            continue
+        # Two people of two issuers could have one `sub`, and would be one principal in a shared tenant.
+        if one.tenant_claim is not None or other.tenant_claim is not None:
+            key = "tenantClaim" if other.tenant_claim is not None else "tenants"
+            raise SettingsError(
+                f"issuers.{other_name}.{key}: issuers.{name} is for people too, and one tenant could come "
+                "from both; give each a list of tenants of its own."
+            )
+        if shared := set(one.tenants) & set(other.tenants):
+            raise SettingsError(
+                f"issuers.{other_name}.tenants: issuers.{name} is for people of {min(shared)} too; "
+                "a tenant has one issuer for people."
+            )
+
+
+def _check_development(settings: Settings) -> None:
+    if not settings.development:
+        return
+    if not is_loopback(settings.server.host):
+        raise SettingsError("development must not be true while server.host is not a loopback address: remove it.")
+    if settings.has_human_issuer:
+        raise SettingsError("development must not be true beside an issuer for people: remove one of them.")
+
+
+def _check_clearance(settings: Settings) -> None:
+    clearance = settings.clearance
+    granted = {f"clearance.groups.{name}": labels for name, labels in clearance.groups.items()}
+    for claim, values in clearance.claims.items():
+        granted |= {f"clearance.claims.{claim}.{value}": labels for value, labels in values.items()}
+    granted |= {
+        f"tools.{name}.dataClass": (tool.data_class,)
+        for name, tool in settings.tools.items()
+        if tool.data_class is not None
+    }
+    for key, labels in granted.items():
+        if not all(is_canonical(label) for label in labels):
+            raise SettingsError(f"{key}: a label must not be empty, have white space around it or control characters.")

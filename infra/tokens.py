@@ -1,0 +1,391 @@
+"""Bearer tokens: from the bytes of a JWT to a verified Caller, or one refusal for all (rules 18, 19)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+import jwt
+import msgspec
+import structlog
+
+from ..domain.errors import Invalid, Unauthenticated
+from ..domain.ids import canonical_name, is_room_id
+from ..domain.principals import Caller, Principal
+from .dev_issuer import ALGORITHM, AUDIENCE, MAX_TTL_S, DevelopmentIssuer
+from .jwks import FileKeys, HttpKeys, KeyFetcher, KeySource, KeyTiming, PublicKey
+from .settings import RESERVED_COMPONENTS, ClearanceSettings, IssuerSettings, Settings
+
+LEEWAY_S = 30
+"""Clock difference that is forgiven on exp, nbf and iat."""
+
+MAX_TOKEN_BYTES = 16 * 1024
+MAX_CACHED_TOKENS = 10_000
+MIN_RSA_BITS = 2048
+MAX_KEYS_TRIED = 4
+"""Signatures checked for one token, where several keys of a set share a kid."""
+
+REFUSAL = "Send a valid bearer token: this one is missing, malformed, expired or not meant for this server."
+
+MAX_UNIX_S = 253_402_300_799
+"""End of the year 9999: no time claim lies beyond it."""
+
+_LOADERS = {"EC": "ES256", "RSA": "RS256", "OKP": "EdDSA"}
+"""How the library calls the three key types; the algorithm itself is bound when a token is checked."""
+
+_SEGMENTS = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_jws = jwt.PyJWS()
+_log = structlog.get_logger(__name__)
+
+
+class _Keys(Protocol):
+    """What a verifier needs from the keys of an issuer; KeySource is the fetched kind."""
+
+    def current(self) -> tuple[PublicKey, ...]: ...
+    def holds(self, digest: str) -> bool: ...
+    async def poll(self) -> None: ...
+    async def learn(self) -> bool: ...
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class _OwnKey:
+    """The one key of the development issuer."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = PublicKey(None, frozenset({ALGORITHM}), "development", key)
+
+    def current(self) -> tuple[PublicKey, ...]:
+        return (self._key,)
+
+    def holds(self, digest: str) -> bool:
+        return digest == self._key.digest
+
+    async def poll(self) -> None: ...
+    async def learn(self) -> bool:
+        return False
+
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class _Issuer(NamedTuple):
+    """A configured issuer with its keys. `settings` is None for the development issuer."""
+
+    name: str
+    issuer: str
+    audience: str
+    algorithms: frozenset[str]
+    max_lifetime_s: int
+    keys: _Keys
+    settings: IssuerSettings | None
+
+
+class _Header(msgspec.Struct):
+    alg: str
+    kid: str | msgspec.UnsetType = msgspec.UNSET
+    crit: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    b64: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Peek(msgspec.Struct):
+    """The unverified claims that choose the issuer; nothing else is taken from an unverified payload."""
+
+    iss: str
+    aud: str | list[str]
+
+
+class _Cached(NamedTuple):
+    caller: Caller
+    keys: _Keys
+    key_digest: str
+
+
+class _RefusedError(ValueError):
+    """Why a token is refused, without any byte of it: for the debug log, never for the answer."""
+
+
+class TokenVerifier:
+    """Verifies bearer tokens offline against the keys of the configured issuers.
+
+    `clock` gives Unix seconds. On a development server the issuer of the data directory counts too; its key
+    is made on construction (SettingsError where that fails). `start` before use, `close` at the end.
+    """
+
+    def __init__(
+        self, settings: Settings, clock: Callable[[], float] = time.time, timing: KeyTiming | None = None
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._cache: OrderedDict[bytes, _Cached] = OrderedDict()
+        self._sources: dict[str, KeySource] = {}
+        issuers = [self._configured(name, one, timing or KeyTiming()) for name, one in settings.issuers.items()]
+        if settings.is_development:
+            issuers.append(_development(DevelopmentIssuer.open(settings.data_dir)))
+        self._issuers: dict[str, list[_Issuer]] = {}
+        for issuer in issuers:
+            self._issuers.setdefault(issuer.issuer, []).append(issuer)
+
+    def _configured(self, name: str, settings: IssuerSettings, timing: KeyTiming) -> _Issuer:
+        fetcher: KeyFetcher
+        if settings.jwks_url is not None:
+            fetcher = HttpKeys(settings.jwks_url, timing.timeout_s)
+        else:
+            fetcher = FileKeys(Path(settings.jwks_file or ""))
+        source = self._sources[name] = KeySource(name, fetcher, _load_key, self._clock, timing)
+        return _Issuer(
+            name,
+            settings.issuer,
+            settings.audience,
+            frozenset(settings.algorithms),
+            settings.max_lifetime_s,
+            source,
+            settings,
+        )
+
+    async def start(self) -> None:
+        """Fetches every key set once, all at the same time, and keeps them fresh; no failed fetch raises."""
+        await asyncio.gather(*(source.start() for source in self._sources.values()))
+
+    async def close(self) -> None:
+        """Ends the refreshing and forgets the tokens."""
+        await asyncio.gather(*(source.close() for source in self._sources.values()))
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets every verified token."""
+        self._cache.clear()
+
+    def key_failures(self) -> dict[str, str]:
+        """Issuer name to the reason why its last key fetch failed, for doctor; empty when all is well."""
+        reasons = ((name, source.last_failure) for name, source in self._sources.items())
+        return {name: reason for name, reason in reasons if reason is not None}
+
+    async def verify(self, token: str) -> Caller:
+        """The caller that the token stands for.
+
+        Raises Unauthenticated, with one detail for every bad token, and Unavailable while the keys of the
+        token's issuer have never been fetched or are stale.
+        """
+        if len(token) > MAX_TOKEN_BYTES or _SEGMENTS.fullmatch(token) is None:
+            raise Unauthenticated(REFUSAL)
+        digest = hashlib.sha256(token.encode()).digest()
+        if (cached := await self._cached(digest)) is not None:
+            return cached
+        try:
+            fresh = await self._verify(token)
+        except (Invalid, msgspec.MsgspecError, jwt.PyJWTError, ValueError, RecursionError) as error:
+            # Whatever made a forged token fail stays here: the answer must not help to forge a better one.
+            _log.debug(
+                "token_refused",
+                reason=str(error) if isinstance(error, _RefusedError) else type(error).__name__,
+            )
+            raise Unauthenticated(REFUSAL) from None
+        self._cache[digest] = fresh
+        while len(self._cache) > MAX_CACHED_TOKENS:
+            self._cache.popitem(last=False)
+        return fresh.caller
+
+    async def _cached(self, digest: bytes) -> Caller | None:
+        if (entry := self._cache.get(digest)) is None:
+            return None
+        await entry.keys.poll()
+        if self._clock() < entry.caller.expires_at and entry.keys.holds(entry.key_digest):
+            if digest in self._cache:
+                self._cache.move_to_end(digest)
+            return entry.caller
+        self._cache.pop(digest, None)
+        return None
+
+    async def _verify(self, token: str) -> _Cached:
+        header_text, payload_text, _ = token.split(".")
+        header = msgspec.json.decode(_decode(header_text), type=_Header)
+        if header.crit is not msgspec.UNSET or header.b64 is not msgspec.UNSET:
+            raise _RefusedError("crit or b64")
+        peek = msgspec.json.decode(_decode(payload_text), type=_Peek)
+        issuer = self._select(peek)
+        if header.alg not in issuer.algorithms:
+            raise _RefusedError(f"alg is not one of issuer {issuer.name}")
+        payload, key = await self._checked_payload(token, header, issuer)
+        claims = msgspec.json.decode(payload, type=dict[str, Any])
+        caller = _caller(claims, issuer, self._settings, self._clock())
+        return _Cached(caller, issuer.keys, key.digest)
+
+    def _select(self, peek: _Peek) -> _Issuer:
+        audiences = [peek.aud] if isinstance(peek.aud, str) else peek.aud
+        matching = [one for one in self._issuers.get(peek.iss, ()) if one.audience in audiences]
+        if len(matching) != 1:
+            raise _RefusedError("iss and aud name no issuer, or several")
+        return matching[0]
+
+    async def _checked_payload(self, token: str, header: _Header, issuer: _Issuer) -> tuple[bytes, PublicKey]:
+        await issuer.keys.poll()
+        payload = _try_keys(token, header, issuer.keys.current())
+        if payload is None and not _knows(issuer.keys.current(), header) and await issuer.keys.learn():
+            payload = _try_keys(token, header, issuer.keys.current())
+        if payload is None:
+            raise _RefusedError(f"no key of issuer {issuer.name} made the signature")
+        return payload
+
+
+def _development(own: DevelopmentIssuer) -> _Issuer:
+    return _Issuer("development", own.issuer, AUDIENCE, frozenset({ALGORITHM}), MAX_TTL_S, _OwnKey(own.key), None)
+
+
+def _load_key(members: Mapping[str, str]) -> Any:
+    """The key object of a JWK's public members; raises ValueError where they are no key or a weak one."""
+    try:
+        key: Any = jwt.PyJWK(dict(members), _LOADERS[members["kty"]]).key
+    except jwt.PyJWTError:
+        # The library's message has the whole JWK in it.
+        raise ValueError("not a key") from None
+    if members["kty"] == "RSA" and key.key_size < MIN_RSA_BITS:
+        raise ValueError("an RSA key that is too short")
+    return key
+
+
+def _try_keys(token: str, header: _Header, keys: tuple[PublicKey, ...]) -> tuple[bytes, PublicKey] | None:
+    fitting = [key for key in keys if header.alg in key.algorithms]
+    if header.kid is not msgspec.UNSET:
+        fitting = [key for key in fitting if key.kid == header.kid][:MAX_KEYS_TRIED]
+    elif len(fitting) != 1:
+        # Without a kid a forged token would cost one signature check for every key of the set.
+        return None
+    for key in fitting:
+        try:
+            checked: dict[str, Any] = _jws.decode_complete(token, key.key, algorithms=[header.alg])
+        except jwt.InvalidSignatureError:
+            continue
+        return checked["payload"], key
+    return None
+
+
+def _knows(keys: tuple[PublicKey, ...], header: _Header) -> bool:
+    return header.kid is not msgspec.UNSET and any(key.kid == header.kid for key in keys)
+
+
+def _decode(segment: str) -> bytes:
+    return base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
+
+
+def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: float) -> Caller:
+    """The caller of verified claims; raises _RefusedError or Invalid for one that is missing or malformed."""
+    if claims.get("iss") != issuer.issuer or issuer.audience not in _strings(claims.get("aud"), "aud"):
+        raise _RefusedError("iss or aud")
+    expires_at = _checked_expiry(claims, issuer.max_lifetime_s, now)
+    own = issuer.settings
+    sub = canonical_name(_string(claims, "sub"))
+    principal = Principal.parse(sub) if own is None else _principal(sub, own)
+    if principal.kind == "system" and principal.id in RESERVED_COMPONENTS:
+        raise _RefusedError("sub is the server's own")
+    room, role = _run_claims(claims) if principal.kind == "agent" else (None, None)
+    if own is None and principal.kind == "agent" and room is None:
+        raise _RefusedError("room")
+    groups = _groups(claims.get("groups" if own is None else own.groups_claim))
+    is_human = principal.kind == "human"
+    return Caller(
+        principal=principal,
+        tenant=_tenant(claims, own),
+        groups=groups,
+        labels=_labels(claims, groups, settings.clearance),
+        room_id=room,
+        run_role=role,
+        is_admin=is_human and settings.groups.admin in groups,
+        is_member=is_human and settings.groups.member in groups,
+        is_auditor=is_human and settings.groups.auditor in groups,
+        is_cli_client=own is not None and "azp" in claims and _string(claims, "azp") in own.cli_clients,
+        expires_at=expires_at,
+    )
+
+
+def _checked_expiry(claims: dict[str, Any], max_lifetime_s: int, now: float) -> float:
+    """Unix seconds at which the token ends, leeway included."""
+    exp = _seconds(claims, "exp")
+    iat = _seconds(claims, "iat") if "iat" in claims else now
+    nbf = _seconds(claims, "nbf") if "nbf" in claims else now
+    if exp + LEEWAY_S <= now or max(iat, nbf) > now + LEEWAY_S or exp - iat > max_lifetime_s:
+        raise _RefusedError("exp, iat or nbf is out of range")
+    return exp + LEEWAY_S
+
+
+def _seconds(claims: dict[str, Any], name: str) -> float:
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_UNIX_S:
+        raise _RefusedError(f"{name} is not a time")
+    return float(value)
+
+
+def _string(claims: dict[str, Any], name: str) -> str:
+    value = claims.get(name)
+    if not isinstance(value, str):
+        raise _RefusedError(f"{name} is not a string")
+    return value
+
+
+def _strings(value: Any, name: str) -> frozenset[str]:
+    if isinstance(value, str):
+        return frozenset({value})
+    if not isinstance(value, list):
+        raise _RefusedError(f"{name} is not a list of strings")
+    items = cast("list[object]", value)
+    strings = frozenset(item for item in items if isinstance(item, str))
+    if not all(isinstance(item, str) for item in items):
+        raise _RefusedError(f"{name} is not a list of strings")
+    return strings
+
+
+def _principal(sub: str, issuer: IssuerSettings) -> Principal:
+    match issuer.kind:
+        case "human":
+            return Principal("human", sub)
+        case "agent":
+            found = re.fullmatch(issuer.sub_pattern or "", sub)
+            run_id = found and (found["run"] if "run" in found.re.groupindex else found[1])
+            return Principal.parse(f"agent:{run_id or ''}")
+        case "system":
+            if sub not in issuer.subjects:
+                raise _RefusedError("sub is not listed")
+            return Principal("system", issuer.subjects[sub])
+
+
+def _run_claims(claims: dict[str, Any]) -> tuple[str | None, str | None]:
+    room = _string(claims, "room") if "room" in claims else None
+    if room is not None and not is_room_id(room):
+        raise _RefusedError("room is not a room id")
+    return room, canonical_name(_string(claims, "role")) if "role" in claims else None
+
+
+def _tenant(claims: dict[str, Any], issuer: IssuerSettings | None) -> str:
+    if issuer is not None and len(issuer.tenants) == 1:
+        return issuer.tenants[0]
+    name = "tenant" if issuer is None else issuer.tenant_claim or "tenant"
+    tenant = canonical_name(_string(claims, name))
+    if issuer is not None and issuer.tenants and tenant not in issuer.tenants:
+        raise _RefusedError(f"{name} is not one of the issuer's")
+    return tenant
+
+
+def _groups(value: Any) -> frozenset[str]:
+    """A list of strings or one string of names; anything else grants nothing."""
+    if isinstance(value, str):
+        return frozenset(value.split())
+    try:
+        return _strings(value, "groups")
+    except _RefusedError:
+        return frozenset()
+
+
+def _labels(claims: dict[str, Any], groups: frozenset[str], clearance: ClearanceSettings) -> frozenset[str]:
+    labels = {label for group in groups for label in clearance.groups.get(group, ())}
+    for claim, granted in clearance.claims.items():
+        value = claims.get(claim)
+        held: list[object] = cast("list[object]", value) if isinstance(value, list) else [value]
+        labels.update(label for item in held if isinstance(item, str) for label in granted.get(item, ()))
+    return frozenset(labels)

@@ -1,0 +1,163 @@
+"""SQL-level steps that the contract tests share: batches for append_v1, sealed and expired streams, refusals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+from psycopg import sql
+from ulid import ULID
+
+ROOM = "room:aaaaaaaa"
+
+LOGIN_ROLES = ("app", "projector", "retention", "eraser", "auditor")
+
+APPEND = (
+    "SELECT item, outcome, seq, event_id, chain, ts, bytes, status, body"
+    " FROM minutebook.append_v1(%s::text[], %s::json, %s::json, %s, %s)"
+)
+
+Event = dict[str, Any]
+Item = dict[str, Any]
+
+
+class Result(NamedTuple):
+    """One row of append_v1."""
+
+    item: int
+    outcome: str
+    seq: int
+    event_id: str | None
+    chain: str
+    ts: str | None
+    bytes: int
+    status: int | None
+    body: str | None
+
+
+def event(payload: Any = None, **fields: Any) -> Event:
+    """An event in append_v1's form; `fields` are its own short names."""
+    plain: Event = {
+        "id": str(ULID()),
+        "t": "message",
+        "v": 1,
+        "ak": "human",
+        "ai": "anna",
+        "o": "client",
+        "rd": [],
+        "cl": [],
+    }
+    return {**plain, "p": {"text": "hello"} if payload is None else payload, **fields}
+
+
+def events(count: int) -> list[Event]:
+    """`count` events that differ in their text."""
+    return [event({"text": f"number {n}"}) for n in range(1, count + 1)]
+
+
+def item(expected: int, *rows: Event, stream: str = ROOM, **fields: Any) -> Item:
+    """An item of a batch, with its events under `rows`."""
+    return {"stream": stream, "expected": expected, "rows": list(rows), **fields}
+
+
+def creation(*rows: Event, stream: str = ROOM, **fields: Any) -> Item:
+    """An item that begins a stream; with one event where none are given."""
+    begin = {"kind": stream.split(":", 1)[0], "tenant": "acme", "retention": 90}
+    return item(0, *(rows or (event(),)), stream=stream, **{**begin, **fields})
+
+
+def key(name: str, fingerprint: str = "0a", **fields: Any) -> dict[str, Any]:
+    """The fields of an idempotency key, to be spread into an item."""
+    place = {"keyTenant": "acme", "keyCaller": "anna", "keyOperation": "post", "keyScope": "rooms", "key": name}
+    return {**place, "fingerprint": fingerprint, "status": 201, "body": {"ok": True}, **fields}
+
+
+def arguments(*items: Item, notify: bool = True) -> tuple[Any, ...]:
+    """The parameters of `APPEND` for a batch."""
+    streams: dict[str, int] = {}
+    rows: list[dict[str, Any]] = []
+    inserted: list[dict[str, Any]] = []
+    for n, one in enumerate(items, 1):
+        place = streams.setdefault(one["stream"], len(streams) + 1)
+        rest = {name: value for name, value in one.items() if name not in ("stream", "rows")}
+        rows.append({"n": n, "s": place, "count": len(one["rows"]), **rest})
+        inserted += [{**row, "i": n, "k": k} for k, row in enumerate(one["rows"], 1)]
+    creates = any("kind" in one for one in items)
+    return (list(streams), json.dumps(rows), json.dumps(inserted), creates, notify)
+
+
+def append(connection: psycopg.Connection, *items: Item, notify: bool = True) -> list[Result]:
+    """Run one batch; its outcomes in the order of the items."""
+    return [Result(*row) for row in connection.execute(APPEND, arguments(*items, notify=notify))]
+
+
+def outcomes(results: list[Result]) -> list[str]:
+    """Only the words."""
+    return [result.outcome for result in results]
+
+
+@contextlib.contextmanager
+def refused(*sqlstates: str) -> Generator[None]:
+    """The statement inside must be refused by the database with one of exactly these codes."""
+    with pytest.raises(psycopg.Error) as caught:
+        yield
+    assert caught.value.sqlstate in sqlstates, f"{caught.value.sqlstate}: {caught.value}"
+
+
+def one(connection: psycopg.Connection, statement: str, *parameters: Any) -> Any:
+    """The only value of a statement's only row."""
+    row = connection.execute(sql.SQL(statement), parameters or None).fetchone()  # pyright: ignore[reportArgumentType]
+    assert row is not None
+    return row[0]
+
+
+def stream_id(connection: psycopg.Connection, stream: str = ROOM) -> int:
+    """The numeric key of a stream."""
+    return one(connection, "SELECT id FROM minutebook.streams WHERE name = %s", stream)
+
+
+def contents(superuser: psycopg.Connection) -> list[Any]:
+    """Every row of the log in full, for "nothing was changed"."""
+    return [
+        superuser.execute("SELECT e::text FROM minutebook.events e ORDER BY stream_id, seq").fetchall(),
+        superuser.execute("SELECT s::text FROM minutebook.streams s ORDER BY id").fetchall(),
+        superuser.execute("SELECT k::text FROM minutebook.idempotency k ORDER BY 1").fetchall(),
+    ]
+
+
+@contextlib.contextmanager
+def triggers_off(superuser: psycopg.Connection, table: str) -> Generator[None]:
+    """Only a superuser or the owner by ALTER TABLE can do this; it is how tests reach what the product never can."""
+    superuser.execute(sql.SQL("ALTER TABLE minutebook.{} DISABLE TRIGGER ALL").format(sql.Identifier(table)))
+    try:
+        yield
+    finally:
+        superuser.execute(sql.SQL("ALTER TABLE minutebook.{} ENABLE TRIGGER ALL").format(sql.Identifier(table)))
+        for (name,) in superuser.execute(
+            "SELECT tgname FROM pg_trigger WHERE tgrelid = %s::regclass AND NOT tgisinternal", (f"minutebook.{table}",)
+        ).fetchall():
+            superuser.execute(
+                sql.SQL("ALTER TABLE minutebook.{} ENABLE ALWAYS TRIGGER {}").format(
+                    sql.Identifier(table), sql.Identifier(name)
+                )
+            )
+
+
+def expire(superuser: psycopg.Connection, stream: str = ROOM, *, days: int = 91) -> int:
+    """Move a sealed stream's seal `days` into the past, with the guards off; nothing in the product can do that."""
+    with triggers_off(superuser, "streams"):
+        superuser.execute(
+            "UPDATE minutebook.streams SET closed_at = closed_at - make_interval(days => %s)"
+            " WHERE name = %s AND sealed",
+            (days, stream),
+        )
+    return stream_id(superuser, stream)
+
+
+def as_role(superuser: psycopg.Connection, role: str) -> None:
+    """SET ROLE within a superuser's session."""
+    superuser.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(f"minutebook_{role}")))
