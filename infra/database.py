@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-import psycopg
-
 from .postgres.embedded import EmbeddedPostgres
+from .postgres.feed import switch_feed
 from .postgres.migrate import migrate
 from .postgres.pool import RoleName, url_for
 from .settings import Settings
@@ -38,7 +37,7 @@ class Database:
             if migrated:
                 migrate(self.url("owner"))
                 if self._settings.audit_feed:
-                    self._switch_feed()
+                    switch_feed(self.url("owner"), on=True)
         return self
 
     def __enter__(self) -> Self:
@@ -70,7 +69,3 @@ class Database:
     def listen_url(self) -> str:
         """The URL of the listener, direct where the main one goes through a pooler."""
         return self._settings.listen_url or self.url("app")
-
-    def _switch_feed(self) -> None:
-        with psycopg.connect(self.url("owner"), autocommit=True) as connection:
-            connection.execute("SELECT minutebook.feed_switch_v1(true)")

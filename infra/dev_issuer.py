@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import contextlib
 import hashlib
 import hmac
-import os
-import secrets
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,10 +14,10 @@ import msgspec
 from ..domain.errors import Invalid
 from ..domain.ids import canonical_name, is_room_id
 from ..domain.principals import DEFAULT_TENANT, Principal
-from .settings import RESERVED_COMPONENTS, SettingsError
+from .key_file import open_key
+from .settings import RESERVED_COMPONENTS
 
 KEY_NAME = "dev-issuer.key"
-KEY_BYTES = 32
 AUDIENCE = "minutebook"
 ALGORITHM = "HS256"
 MAX_TTL_S = 86_400
@@ -49,16 +44,7 @@ class DevelopmentIssuer:
         Processes that race agree on one key. Raises SettingsError where the key file is not one that only its
         owner can read, or cannot be made.
         """
-        path = data_dir / KEY_NAME
-        try:
-            if not path.exists():
-                data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-                _create(path)
-            return cls(_read(path))
-        except OSError as error:
-            raise SettingsError(
-                f"development: {path} cannot be used ({error.strerror}); correct it, or set it to false."
-            ) from None
+        return cls(open_key(data_dir / KEY_NAME, "development"))
 
     def issue(
         self,
@@ -106,35 +92,6 @@ def _run_claims(principal: Principal, room: str | None, role: str | None) -> dic
     if room is None or not is_room_id(room):
         raise Invalid.at("$.room", "an agent's token needs the id of its room")
     return {"room": room} if role is None else {"room": room, "role": canonical_name(role, "$.role")}
-
-
-def _create(path: Path) -> None:
-    """Writes a fresh key beside `path` and links it there whole, so that no reader ever sees half a key."""
-    draft = path.with_name(f".{KEY_NAME}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-            file.write(base64.b64encode(secrets.token_bytes(KEY_BYTES)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink()
-
-
-def _read(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, not a path
-        status = os.fstat(file.fileno())
-        text = file.read(KEY_BYTES * 4)
-    if os.name == "posix" and (not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077):
-        raise SettingsError(f"development: {path} must be a file that only you can read: chmod 600 it.")
-    with contextlib.suppress(binascii.Error, ValueError):
-        key = base64.b64decode(text.strip(), validate=True)
-        if len(key) == KEY_BYTES:
-            return key
-    raise SettingsError(f"development: {path} does not hold a key: delete it, and a new one is made.")
 
 
 def _encode(data: bytes) -> bytes:

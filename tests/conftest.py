@@ -75,7 +75,7 @@ def postgres15() -> Iterator[EmbeddedPostgres]:
 def _fresh(server: EmbeddedPostgres, version: str) -> Iterator[Database]:
     name = f"t{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(server.url("postgres", "postgres"), autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
     try:
         yield Database(server, name, version)
     finally:

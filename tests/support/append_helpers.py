@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple, cast
 
 import psycopg
 import pytest
@@ -108,9 +108,17 @@ def refused(*sqlstates: str) -> Generator[None]:
     assert caught.value.sqlstate in sqlstates, f"{caught.value.sqlstate}: {caught.value}"
 
 
+def verdict(connection: psycopg.Connection, statement: str) -> str:
+    """The SQLSTATE that refused a statement, or `passed, rows: <n>`."""
+    try:
+        return f"passed, rows: {connection.execute(cast('LiteralString', statement)).rowcount}"
+    except psycopg.Error as error:
+        return error.sqlstate or str(error)
+
+
 def one(connection: psycopg.Connection, statement: str, *parameters: Any) -> Any:
     """The only value of a statement's only row."""
-    row = connection.execute(sql.SQL(statement), parameters or None).fetchone()  # pyright: ignore[reportArgumentType]
+    row = connection.execute(cast("LiteralString", statement), parameters or None).fetchone()
     assert row is not None
     return row[0]
 
