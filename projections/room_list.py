@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from ..domain.events import Recorded
+from ..domain.events import Opaque, Recorded
 from ..domain.principals import Principal
 from ..domain.rooms.events import ROOM_EVENTS
 from ..domain.rooms.state import INITIAL, Room, evolve
@@ -25,7 +25,16 @@ class RoomList:
 
     name: ClassVar[str] = "room_list"
     kinds: ClassVar[tuple[str, ...]] = ("room",)
-    columns: ClassVar[tuple[str, ...]] = ("stream_id", "room_id", "tenant", "last_seq", "last_ts", "sealed", "people", "state")
+    columns: ClassVar[tuple[str, ...]] = (
+        "stream_id",
+        "room_id",
+        "tenant",
+        "last_seq",
+        "last_ts",
+        "sealed",
+        "people",
+        "state",
+    )
     key: ClassVar[tuple[str, ...]] = ("stream_id",)
     state_column: ClassVar[str | None] = "state"
     blank_assignments: ClassVar[dict[str, str]] = {}
@@ -43,9 +52,11 @@ class RoomList:
 
 def apply(room: Room, event: LogEvent) -> Room:
     """One stored event further. Raises Damaged where it cannot be read."""
-    if event.payload is None:
-        return room
-    decoded = ROOM_EVENTS.decode(event.type, event.version, event.payload)
+    decoded = (
+        Opaque(event.type, event.version)
+        if event.payload is None
+        else ROOM_EVENTS.decode(event.type, event.version, event.payload)
+    )
     actor = Principal(event.actor_kind, event.actor_id)  # pyright: ignore[reportArgumentType]
     return evolve(room, Recorded(event.seq, actor, event.run_id, event.origin_key, decoded))
 

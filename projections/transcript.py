@@ -44,7 +44,17 @@ class Transcript:
 
     name: ClassVar[str] = "transcript"
     kinds: ClassVar[tuple[str, ...]] = ("room",)
-    columns: ClassVar[tuple[str, ...]] = ("stream_id", "seq", "ts", "type", "actor", "run_id", "classes", "heading", "body")
+    columns: ClassVar[tuple[str, ...]] = (
+        "stream_id",
+        "seq",
+        "ts",
+        "type",
+        "actor",
+        "run_id",
+        "classes",
+        "heading",
+        "body",
+    )
     key: ClassVar[tuple[str, ...]] = ("stream_id", "seq")
     state_column: ClassVar[str | None] = None
     blank_assignments: ClassVar[dict[str, str]] = {"heading": "erased", "body": ""}

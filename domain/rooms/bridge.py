@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ..errors import Invalid
 from ..events import Event, Unstorable
-from ..jsontext import compact, repair_text, scan_value, strip_nul
+from ..jsontext import MAX_NAME_CHARS, compact, repair_text, scan_value, strip_nul
 from .commands import PushedItem
 from .decide import Context, Decision, NewEvent
 from .events import PUSHED_BY_BRIDGES, HarnessReported, MessagePosted, ToolCalled, ToolReturned
@@ -56,10 +58,18 @@ def _check(place: int, item: RawItem, run_id: str, payload_bytes: int) -> Checke
         raise Invalid.at(f"{path}.type", f"a bridge may push {', '.join(PUSHED_BY_BRIDGES)} only")
     raw = bytes(item.payload)
     refusal = scan_value(raw, MAX_ITEM_DEPTH)
-    if refusal is not None and refusal.reason != "surrogate":
-        body = {"refused": True, "type": item.type, "reason": refusal.reason}
+    reason = None if refusal is None else refusal.reason
+    value: Any = None
+    try:
+        if reason is None:
+            value = strip_nul(msgspec.json.decode(raw))
+        elif reason == "surrogate":
+            value, reason = _repaired(raw), None
+    except _CollisionError:
+        reason = "duplicate_key"
+    if reason is not None:
+        body = {"refused": True, "type": item.type, "reason": reason}
         return CheckedItem(place, item.stream, item.seq, item.caused_by, Unstorable(item.type, body), body)
-    value = strip_nul(_repaired(raw) if refusal is not None else msgspec.json.decode(raw))
     event = _typed(declared, value, run_id, path)
     size = len(compact(value))
     if size > payload_bytes:
@@ -68,19 +78,30 @@ def _check(place: int, item: RawItem, run_id: str, payload_bytes: int) -> Checke
     return CheckedItem(place, item.stream, item.seq, item.caused_by, event, value)
 
 
+class _CollisionError(ValueError):
+    """Two members of an object would become one."""
+
+
 def _repaired(raw: bytes) -> Any:
+    """Lone surrogates replaced and NUL dropped. Raises _CollisionError rather than lose a member."""
+
+    def clean(text: str) -> str:
+        return repair_text(text).replace("\0", "")
+
     def walk(value: Any) -> Any:
         if isinstance(value, str):
-            return repair_text(value)
+            return clean(value)
         if isinstance(value, list):
-            return [walk(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+            return [walk(each) for each in cast("list[Any]", value)]
         if isinstance(value, dict):
-            return {repair_text(key): walk(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            members = cast("dict[str, Any]", value)
+            fresh = {clean(name): walk(each) for name, each in members.items()}
+            if len(fresh) < len(members):
+                raise _CollisionError
+            return fresh
         return value
 
-    import json  # noqa: PLC0415 - the one reader that lets lone surrogates through, so that they can be replaced
-
-    return walk(json.loads(raw))
+    return walk(json.loads(raw))  # the one reader that lets lone surrogates through, so that they can be replaced
 
 
 def _typed(declared: type[Event], value: Any, run_id: str, path: str) -> Event:
@@ -88,8 +109,8 @@ def _typed(declared: type[Event], value: Any, run_id: str, path: str) -> Event:
         event = msgspec.convert(value, declared)
     except msgspec.ValidationError as error:
         raise Invalid.at(f"{path}.payload", str(error)) from error
-    named = getattr(event, "run_id", None)
-    if named is not None and named != run_id:
+    _refuse_look_alikes(declared, value, f"{path}.payload")
+    if value.get("runId", run_id) != run_id:
         raise Invalid.at(f"{path}.payload.runId", "must be the run of the token")
     if declared is HarnessReported and "kind" not in value:
         raise Invalid.at(f"{path}.payload.kind", "is required")
@@ -98,23 +119,43 @@ def _typed(declared: type[Event], value: Any, run_id: str, path: str) -> Event:
     return event
 
 
+def _refuse_look_alikes(declared: type[Event], value: dict[str, Any], path: str) -> None:
+    """A member that a careless reader would take for one of the type's own: `Kind`, or `kind` in other letters."""
+    own = {field.encode_name for field in msgspec.structs.fields(declared)} | {"runId"}
+    folded = {_folded(name) for name in own}
+    for name in value:
+        if name not in own and _folded(name) in folded:
+            raise Invalid.at(
+                path, f"the member name {json.dumps(name[:MAX_NAME_CHARS])} reads like another one; leave it out"
+            )
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
 def record_items(
     room: Room, items: Sequence[CheckedItem], context: Context, tool_classes: Mapping[str, str]
 ) -> Decision:
     """The items that are not stored yet, in order; those that are, are acknowledged again and add nothing.
 
-    tool_classes: visibility class by tool name, from the settings. A result has the class of the tool that was called.
+    tool_classes: visibility class by tool name, from the settings. A result has the class of the tool that was called;
+    one whose call is not known (it could not be stored, or was answered before) has every class.
+    Raises Invalid for a number that comes too late in its batch: acknowledging the higher one would lose it (B06).
     The answer carries the cursors `afterHarnessSeq` and `afterStatusSeq`.
     """
     require(room, context.room_id, context.tenant, context.caller, "record")
     run = room.run
     assert run is not None  # noqa: S101 - `require` lets only the running run through
-    cursors = {"events": run.events_seq, "status": run.status_seq}
+    stored = {"events": run.events_seq, "status": run.status_seq}
+    cursors = dict(stored)
     calls = dict(run.calls)
     events: list[NewEvent] = []
     for item in items:
         if isinstance(item.event, ToolCalled):
             calls[item.event.call_id] = item.event.tool
+        if stored[item.stream] < item.seq < cursors[item.stream]:
+            raise Invalid.at(f"$.items[{item.place}].seq", "comes after a higher one of its stream; push them in order")
         if item.seq <= cursors[item.stream]:
             continue
         cursors[item.stream] = item.seq
@@ -143,8 +184,10 @@ def _classes(item: CheckedItem, calls: Mapping[str, str], tool_classes: Mapping[
     match item.event:
         case ToolCalled(tool=tool):
             name = tool_classes.get(tool)
-        case ToolReturned(call_id=call_id):
-            name = tool_classes.get(calls.get(call_id, ""))
+        case ToolReturned(call_id=call_id) if call_id in calls:
+            name = tool_classes.get(calls[call_id])
+        case ToolReturned():
+            return tuple(sorted(set(tool_classes.values())))
         case _:
             name = None
     return () if name is None else (name,)

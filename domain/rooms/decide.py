@@ -9,6 +9,7 @@ import msgspec
 
 from ..errors import (
     AlreadyEnded,
+    ClientNotAllowed,
     Conflict,
     Forbidden,
     Full,
@@ -19,7 +20,7 @@ from ..errors import (
     Sealed,
     TooLarge,
 )
-from ..events import Event, Origin, Unstorable
+from ..events import Event, Origin, Recorded, Unstorable
 from ..ids import is_room_id
 from ..principals import SERVER, Caller, Principal
 from .commands import AddMember, CloseRoom, EndRun, OpenRoom, PostMessage, RemoveMember, StartRun
@@ -37,7 +38,7 @@ from .events import (
     TurnReported,
 )
 from .rights import require, standing
-from .state import Member, Room
+from .state import Member, Room, evolve
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -97,7 +98,9 @@ def open_room(command: OpenRoom, context: Context) -> Decision:
     may_create = caller.principal.kind == "system" or (
         caller.principal.kind == "human" and (caller.is_member or caller.is_admin)
     )
-    if not may_create or caller.is_cli_client:
+    if caller.is_cli_client:
+        raise ClientNotAllowed("A token of a command-line client may not open rooms; use a token of the console.")
+    if not may_create:
         raise Forbidden("Creating rooms needs the members' group; ask your administrator for it.")
     owner = str(caller.principal)
     seen: set[str] = {owner}
@@ -167,6 +170,8 @@ def remove_member(room: Room, command: RemoveMember, context: Context) -> Decisi
     name = str(_person(command.principal, "principal"))
     myself = name == str(context.caller.principal)
     require(room, context.room_id, context.tenant, context.caller, "read" if myself else "invite")
+    if context.caller.is_cli_client:
+        raise ClientNotAllowed("A token of a command-line client may not leave a room; use a token of the console.")
     _refuse_sealed(room)
     if name not in room.members:
         return Decision()
@@ -221,7 +226,8 @@ def end_run(room: Room, command: EndRun, context: Context) -> Decision:
 def sealing(room: Room, decision: Decision, context: Context, size: Callable[[NewEvent], int]) -> Decision:
     """The decision, and where it crosses a limit of the room, the events that close it (rooms.md, Phases).
 
-    What crosses the limit is stored whole; then the run ends and the room is sealed, all in one append.
+    What crosses the limit is stored whole; then the run that it leaves running ends and the room is sealed, all in one
+    append.
     """
     if decision.seal or not decision.events:
         return decision
@@ -232,8 +238,16 @@ def sealing(room: Room, decision: Decision, context: Context, size: Callable[[Ne
     if count < context.limits.events and stored < context.limits.bytes:
         return decision
     reached = LimitReached("events" if count >= context.limits.events else "bytes")
-    closing = (*_end_run(room, "room_closed"), _by_server(reached), _by_server(RoomClosed("limit")))
+    left = _after(room, decision.events, context.version)
+    closing = (*_end_run(left, "room_closed"), _by_server(reached), _by_server(RoomClosed("limit")))
     return Decision((*decision.events, *closing), seal=True, answer=decision.answer)
+
+
+def _after(room: Room, events: tuple[NewEvent, ...], version: int) -> Room:
+    """The room once these events are stored."""
+    for seq, new in enumerate(events, version + 1):
+        room = evolve(room, Recorded(seq, new.actor, new.run_id, new.origin_key, new.event))  # pyright: ignore[reportArgumentType]
+    return room
 
 
 def _end_run(room: Room, reason: Any) -> tuple[NewEvent, ...]:

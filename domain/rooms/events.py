@@ -47,7 +47,7 @@ class RoomOpened(Event, frozen=True):
     data_class: DataClass
     retention: str
     members: tuple[MemberSpec, ...] = ()
-    approvals: dict[str, Any] = {}
+    approvals: dict[str, Any] = field(default_factory=dict[str, Any])
     title: str | UnsetType = UNSET
     repository: str | UnsetType = UNSET
     kind: Literal["room_phase"] = "room_phase"

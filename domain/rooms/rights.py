@@ -28,6 +28,9 @@ RIGHTS: dict[Action, frozenset[Standing]] = {
 CLI_CLIENT_ACTIONS: frozenset[Action] = frozenset({"read", "chat"})
 """What a token of a command-line client may do, whoever holds it: a local agent could hold it too."""
 
+OPEN_ROOM_ACTIONS: frozenset[Action] = frozenset({"chat", "invite", "close", "record"})
+"""What nobody may do once the room is closed: its stream is sealed."""
+
 _RANK: dict[Role, int] = {"watcher": 0, "collaborator": 1, "owner": 2}
 
 
@@ -65,15 +68,26 @@ def _human_standing(room: Room, caller: Caller) -> Standing:
 
 
 def decide_right(room: Room, room_id: str, tenant: str, caller: Caller, action: Action) -> Verdict:
-    """The answer of the table, for `explain` and `you.can`; the same that `require` enforces."""
+    """The answer for `explain` and `you.can`: the table's, and that nothing is appended to a closed room.
+
+    `require` leaves the second to the decision, whose refusal says that the room is closed, not that the caller may not.
+    """
+    verdict = _of_table(room, room_id, tenant, caller, action)
+    if verdict.allowed and room.is_closed and action in OPEN_ROOM_ACTIONS:
+        return Verdict(False, "the room is closed")
+    return verdict
+
+
+def _of_table(room: Room, room_id: str, tenant: str, caller: Caller, action: Action) -> Verdict:
     have = standing(room, room_id, tenant, caller)
-    if caller.is_auditor and caller.tenant == tenant and action in ("read", "export") and have != "ended_run":
-        return Verdict(True, "auditors read and export every room of their tenant")
-    if have not in RIGHTS[action]:
+    is_audit = caller.is_auditor and caller.tenant == tenant and action in ("read", "export") and have != "ended_run"
+    if not is_audit and have not in RIGHTS[action]:
         return Verdict(False, f"a {have.replace('_', ' ')} may not {action}")
     if caller.is_cli_client and action not in CLI_CLIENT_ACTIONS:
         return Verdict(False, "a token of a command-line client may read and post only")
-    return Verdict(True, f"a {have} may {action}")
+    if have in RIGHTS[action]:
+        return Verdict(True, f"a {have} may {action}")
+    return Verdict(True, "auditors read and export every room of their tenant")
 
 
 def require(room: Room, room_id: str, tenant: str, caller: Caller, action: Action) -> None:
@@ -82,20 +96,19 @@ def require(room: Room, room_id: str, tenant: str, caller: Caller, action: Actio
     Raises NotVisible where the caller may not even see the room, RunNotLive for the token of a run that is not the
     running one, ClientNotAllowed and Forbidden where they may see it but not do this.
     """
-    verdict = decide_right(room, room_id, tenant, caller, action)
-    if verdict.allowed:
+    if _of_table(room, room_id, tenant, caller, action).allowed:
         return
     have = standing(room, room_id, tenant, caller)
     if have == "ended_run":
         raise RunNotLive("The run of this token is not running; say hello first, or start a new run.")
-    if not decide_right(room, room_id, tenant, caller, "read").allowed:
+    if not _of_table(room, room_id, tenant, caller, "read").allowed:
         raise NotVisible
-    if have in RIGHTS[action]:
+    if caller.is_cli_client and action not in CLI_CLIENT_ACTIONS:
         raise ClientNotAllowed("A token of a command-line client may read and post only; use a token of the console.")
     raise Forbidden(f"You may see this room but not {action} in it; ask an owner for a higher role.")
 
 
 def allowed_actions(room: Room, room_id: str, tenant: str, caller: Caller) -> list[Action]:
-    """Every action that the table allows `caller` now, in the table's order."""
+    """Every action that `caller` may take now, in the table's order."""
     actions: tuple[Action, ...] = get_args(Action)
     return [action for action in actions if decide_right(room, room_id, tenant, caller, action).allowed]

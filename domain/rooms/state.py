@@ -92,7 +92,7 @@ def evolve(room: Room, recorded: Recorded[StoredRoomEvent]) -> Room:  # noqa: C9
         case RoomClosed():
             return replace(room, is_open=False, is_closed=True)
         case ParticipantJoined():
-            return _joined(room, event, recorded.actor.kind)
+            return _joined(room, event)
         case ParticipantRoleChanged():
             return replace(room, members={**room.members, event.principal: Member(event.role, event.approver)})
         case ParticipantLeft():
@@ -120,10 +120,11 @@ def evolve(room: Room, recorded: Recorded[StoredRoomEvent]) -> Room:  # noqa: C9
         case ToolReturned():
             run = _advanced(room, recorded)
             return room if run is None else replace(room, run=_without_call(run, event))
-        case MessagePosted() | HarnessReported() | Unstorable():
+        case MessagePosted() | HarnessReported() | Unstorable() | Opaque():
+            # An item that was erased, or that this version does not know, has its number all the same.
             run = _advanced(room, recorded)
             return room if run is None else replace(room, run=run)
-        case LimitReached() | PayloadErased() | Opaque():
+        case LimitReached() | PayloadErased():
             return room
         case _:
             assert_never(event)
@@ -148,7 +149,7 @@ def _opened(room: Room, event: RoomOpened) -> Room:
     )
 
 
-def _joined(room: Room, event: ParticipantJoined, actor_kind: str) -> Room:
+def _joined(room: Room, event: ParticipantJoined) -> Room:
     present = room.present if event.principal in room.present else (*room.present, event.principal)
     if event.principal.startswith("agent:"):
         return replace(room, present=present)
@@ -163,9 +164,13 @@ def _advanced(room: Room, recorded: Recorded[StoredRoomEvent]) -> Run | None:
     if run is None or recorded.origin_key is None or recorded.run_id != run.run_id:
         return None
     stream, _, number = recorded.origin_key.partition(":")
-    if stream == "events":
-        return replace(run, events_seq=int(number))
-    return replace(run, status_seq=int(number))
+    match stream:
+        case "events" if number.isdecimal():
+            return replace(run, events_seq=int(number))
+        case "status" if number.isdecimal():
+            return replace(run, status_seq=int(number))
+        case _:
+            return None
 
 
 def _with_call(run: Run, event: ToolCalled) -> Run:

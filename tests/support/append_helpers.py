@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, LiteralString, NamedTuple, cast
 
 import psycopg
@@ -18,7 +20,7 @@ LOGIN_ROLES = ("app", "projector", "retention", "eraser", "auditor")
 
 APPEND = (
     "SELECT item, outcome, seq, event_id, chain, ts, bytes, status, body"
-    " FROM minutebook.append_v1(%s::text[], %s::json, %s::json, %s, %s)"
+    " FROM minutebook.append_v1(%s::pg_catalog.text[], %s::pg_catalog.json, %s::pg_catalog.json, %s, %s)"
 )
 
 Event = dict[str, Any]
@@ -111,9 +113,14 @@ def refused(*sqlstates: str) -> Generator[None]:
 def verdict(connection: psycopg.Connection, statement: str) -> str:
     """The SQLSTATE that refused a statement, or `passed, rows: <n>`."""
     try:
-        return f"passed, rows: {connection.execute(cast('LiteralString', statement)).rowcount}"
+        return f"passed, rows: {run(connection, statement).rowcount}"
     except psycopg.Error as error:
         return error.sqlstate or str(error)
+
+
+def run(connection: psycopg.Connection, statement: str) -> psycopg.Cursor[Any]:
+    """Execute a statement that a test put together."""
+    return connection.execute(cast("LiteralString", statement))
 
 
 def one(connection: psycopg.Connection, statement: str, *parameters: Any) -> Any:
@@ -169,3 +176,23 @@ def expire(superuser: psycopg.Connection, stream: str = ROOM, *, days: int = 91)
 def as_role(superuser: psycopg.Connection, role: str) -> None:
     """SET ROLE within a superuser's session."""
     superuser.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(f"minutebook_{role}")))
+
+
+def until_blocked(superuser: psycopg.Connection, pid: int, *, timeout_s: float = 20.0) -> None:
+    """Return once the session `pid` waits for a lock of another. Asks the database, so nothing is guessed by time."""
+    deadline = time.monotonic() + timeout_s
+    while not one(superuser, "SELECT cardinality(pg_blocking_pids(%s)) > 0", pid):
+        assert time.monotonic() < deadline, f"session {pid} never waited"
+
+
+class Background:
+    """A statement under way in a thread of its own. `result()` joins it and answers or raises what it came to."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._future = self._pool.submit(work)
+        self._pool.shutdown(wait=False)
+
+    def result(self) -> Any:
+        """What the work returned."""
+        return self._future.result(timeout=30)

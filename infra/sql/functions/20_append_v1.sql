@@ -109,7 +109,9 @@ BEGIN
             SELECT k.fingerprint, k.status, k.body INTO v_found FROM minutebook.idempotency k
             WHERE k.tenant = it."keyTenant" AND k.caller = it."keyCaller" AND k.operation = it."keyOperation"
               AND k.scope = it."keyScope" AND k.key = it.key;
-            IF FOUND AND v_found.fingerprint = decode(it.fingerprint, 'hex') THEN
+            IF FOUND AND v_found.status = 0 THEN
+                RAISE EXCEPTION 'two items of a batch with one idempotency key' USING ERRCODE = 'unique_violation';
+            ELSIF FOUND AND v_found.fingerprint = decode(it.fingerprint, 'hex') THEN
                 v_outcomes[v_n] := 'duplicate';
                 v_status[v_n] := v_found.status;
                 v_body[v_n] := v_found.body;

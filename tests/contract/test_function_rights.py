@@ -1,0 +1,222 @@
+"""Law 6: functions with more rights than their caller ignore its search_path and temporary objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from append_helpers import (
+    Item,
+    append,
+    creation,
+    event,
+    events,
+    expire,
+    item,
+    key,
+    one,
+    outcomes,
+    refused,
+    run,
+    stream_id,
+    verdict,
+)
+
+FIXED = "search_path=pg_catalog, pg_temp"
+
+CALLERS = {
+    "append_v1": {"app"},
+    "lease_take_v1": {"app"},
+    "lease_drop_v1": {"app"},
+    "feed_advance_v1": {"app", "auditor"},
+    "is_purge_whole": {"retention"},
+    "purge_stream_v1": {"retention"},
+}
+"""Which roles of the house may execute what; nobody but the owner executes anything else."""
+
+DEFINERS = {"append_v1", "lease_take_v1", "lease_drop_v1", "feed_advance_v1", "is_purge_whole"}
+
+OURS = "NOT p.pronamespace = ANY (ARRAY['pg_catalog', 'information_schema']::regnamespace[])"
+
+ROLES = ("minutebook_app", "minutebook_projector", "minutebook_retention", "minutebook_eraser", "minutebook_auditor")
+
+TRAPPED_FUNCTIONS = (
+    "clock_timestamp() RETURNS timestamptz",
+    "gen_random_uuid() RETURNS uuid",
+    "sha256(bytea) RETURNS bytea",
+    "uuid_send(uuid) RETURNS bytea",
+    "octet_length(text) RETURNS int",
+    "convert_to(text, name) RETURNS bytea",
+    "encode(bytea, text) RETURNS text",
+    "decode(text, text) RETURNS bytea",
+    "to_char(timestamp, text) RETURNS text",
+    "substr(text, int) RETURNS text",
+    "pg_notify(text, text) RETURNS void",
+    "current_setting(text) RETURNS text",
+    "pg_current_xact_id() RETURNS xid8",
+    "pg_advisory_xact_lock(bigint) RETURNS void",
+    "strpos(text, text) RETURNS int",
+    "array_remove(bigint[], bigint) RETURNS bigint[]",
+    "jsonb_strip_nulls(jsonb) RETURNS jsonb",
+    "netstrings(text[]) RETURNS text",
+)
+
+TRAPPED_OPERATORS = (
+    ("=", "bigint", "boolean"),
+    ("=", "integer", "boolean"),
+    ("=", "text", "boolean"),
+    ("=", "bytea", "boolean"),
+    ("<>", "bigint", "boolean"),
+    ("<>", "text", "boolean"),
+    ("<>", "bytea", "boolean"),
+    ("<", "xid8", "boolean"),
+    ("<=", "timestamptz", "boolean"),
+    (">", "bigint", "boolean"),
+    ("+", "bigint", "bigint"),
+    ("-", "bigint", "bigint"),
+    ("||", "text", "text"),
+    ("||", "bytea", "bytea"),
+    ("||", "jsonb", "jsonb"),
+    ("@>", "jsonb", "boolean"),
+)
+
+TEMPORARY = (
+    "CREATE TEMP TABLE {} (id bigint, stream_id bigint, seq bigint, name text, sealed boolean, version bigint,"
+    " key text, hash bytea, ts timestamptz, bytes bigint, txid xid8, epoch bigint, holder text, audit_feed boolean)"
+)
+TEMPORARY_NAMES = (
+    "streams",
+    "events",
+    "idempotency",
+    "leases",
+    "snapshots",
+    "log",
+    "feed",
+    "feed_queue",
+    "inserted",
+    "deleted",
+    "pg_class",
+)
+
+
+def trap(superuser: psycopg.Connection) -> None:
+    """A schema that everybody may use, where each name that our functions call raises when it is called."""
+    superuser.execute("CREATE SCHEMA trap")
+    superuser.execute("GRANT USAGE ON SCHEMA trap TO PUBLIC")
+    body = "LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'trapped'; END$$"
+    for signature in TRAPPED_FUNCTIONS:
+        run(superuser, f"CREATE FUNCTION trap.{signature} {body}")
+    for n, (operator, type_, result) in enumerate(TRAPPED_OPERATORS):
+        run(superuser, f"CREATE FUNCTION trap.op{n}({type_}, {type_}) RETURNS {result} {body}")
+        run(
+            superuser, f"CREATE OPERATOR trap.{operator} (FUNCTION = trap.op{n}, LEFTARG = {type_}, RIGHTARG = {type_})"
+        )
+    superuser.execute("CREATE DOMAIN trap.text AS pg_catalog.text CHECK (false)")
+    superuser.execute("CREATE DOMAIN trap.jsonb AS pg_catalog.jsonb CHECK (false)")
+
+
+def walk_in(connection: psycopg.Connection) -> None:
+    """Put the traps before everything of the session, and temporary tables under our tables' names."""
+    for name in TEMPORARY_NAMES:
+        run(connection, TEMPORARY.format(name))
+    connection.execute("SET search_path = trap, pg_temp, pg_catalog, minutebook")
+    with refused("P0001"):
+        connection.execute("SELECT 1::pg_catalog.int8 = 1::pg_catalog.int8")
+    with refused("P0001"):
+        connection.execute("SELECT clock_timestamp()")
+
+
+@pytest.fixture
+def superuser(any_database: Any) -> Iterator[psycopg.Connection]:
+    with any_database.connect("postgres") as connection:
+        trap(connection)
+        connection.execute("SELECT minutebook.feed_switch_v1(true)")
+        yield connection
+
+
+def test_law_6_append_leases_and_feed_ignore_the_callers_names(any_database: Any, superuser: Any) -> None:
+    with any_database.connect("app") as app:
+        walk_in(app)
+        first = append(app, creation(*events(2), **key("a"), hold=True), creation(event(), stream="room:bbbbbbbb"))
+        taken = app.execute("SELECT * FROM minutebook.lease_take_v1('room:aaaaaaaa', 'run', 'h', 60)").fetchone()
+        fence: Item = {"fencePurpose": "run", "fenceHolder": "h", "fenceEpoch": 1}
+        second = append(
+            app, item(2, event(), **key("b"), **fence), creation(**key("a")), item(1, stream="room:bbbbbbbb")
+        )
+        dropped = app.execute("SELECT minutebook.lease_drop_v1('room:aaaaaaaa', 'run', 'h', 1)").fetchone()
+        app.execute("SELECT minutebook.feed_advance_v1()")
+    assert outcomes(first) == ["appended", "appended"]
+    assert outcomes(second) == ["appended", "duplicate", "appended"]
+    assert (taken, dropped) == ((1, "h"), (True,))
+    assert one(superuser, "SELECT count(*) FROM minutebook.feed") == 4
+    for name in ("events", "streams", "idempotency"):
+        assert one(superuser, f"SELECT count(*) FROM minutebook.{name}") == {"events": 4}.get(name, 2)
+
+
+def test_law_6_guards_of_retention_and_eraser_ignore_the_callers_names(any_database: Any, superuser: Any) -> None:
+    with any_database.connect("app") as app:
+        erasing = event({"kind": "payload_erased", "erasedSeq": 1}, t="state_changed")
+        append(
+            app, creation(event(), event(), erasing, seal=True), creation(event(), stream="room:bbbbbbbb", seal=True)
+        )
+        sealed, expired = stream_id(app), stream_id(app, "room:bbbbbbbb")
+    expire(superuser, "room:bbbbbbbb")
+    with any_database.connect("eraser") as eraser:
+        # The statement itself is the caller's, so it names its operators in full; the trigger's are its own.
+        walk_in(eraser)
+        where = f"WHERE stream_id OPERATOR(pg_catalog.=) {sealed}::pg_catalog.int8 AND seq OPERATOR(pg_catalog.=)"
+        erase = f"UPDATE minutebook.events SET payload = NULL, salt = NULL {where} "
+        assert verdict(eraser, f"{erase} 2::pg_catalog.int8") == "MB010"
+        assert verdict(eraser, f"{erase} 1::pg_catalog.int8") == "passed, rows: 1"
+    with any_database.connect("retention") as retention:
+        walk_in(retention)
+        assert verdict(retention, "DELETE FROM minutebook.events WHERE false") == "passed, rows: 0"
+        assert one(retention, "SELECT minutebook.purge_stream_v1(%s)", sealed) is None
+        assert one(retention, "SELECT minutebook.purge_stream_v1(%s)", expired) == 1
+
+
+def test_law_6_every_definer_function_has_a_fixed_search_path(superuser: Any) -> None:
+    rows = superuser.execute(
+        f"SELECT p.proname, coalesce(p.proconfig, '{{}}') FROM pg_proc p WHERE p.prosecdef AND {OURS}"
+    ).fetchall()
+    assert {name for name, _ in rows} == DEFINERS
+    assert {name for name, config in rows if FIXED not in config} == set()
+
+
+def test_law_6_only_the_roles_that_need_a_function_may_call_it(superuser: Any) -> None:
+    superuser.execute("DROP SCHEMA trap CASCADE")
+    rows = superuser.execute(
+        "SELECT p.proname, pg_get_userbyid(p.proowner),"
+        " p.proacl IS NULL OR EXISTS (SELECT FROM aclexplode(p.proacl) a WHERE a.grantee = 0),"
+        " ARRAY(SELECT r FROM unnest(%s::text[]) r WHERE has_function_privilege(r, p.oid, 'EXECUTE'))"
+        f" FROM pg_proc p WHERE {OURS}",
+        (list(ROLES),),
+    ).fetchall()
+    assert len(rows) >= 14
+    assert {owner for _, owner, _, _ in rows} == {"minutebook_owner"}
+    assert [name for name, _, is_public, _ in rows if is_public] == []
+    allowed = {name: {role.removeprefix("minutebook_") for role in roles} for name, _, _, roles in rows if roles}
+    assert allowed == CALLERS
+
+
+def test_a_function_of_a_later_migration_is_not_public_by_default(superuser: Any) -> None:
+    superuser.execute("SET ROLE minutebook_owner")
+    superuser.execute("CREATE FUNCTION minutebook.later_v1() RETURNS int LANGUAGE sql AS 'SELECT 1'")
+    assert not one(superuser, "SELECT has_function_privilege('minutebook_app', 'minutebook.later_v1()', 'EXECUTE')")
+
+
+def test_nobody_may_reach_the_schemas_without_a_role_of_the_house(superuser: Any) -> None:
+    superuser.execute("CREATE ROLE stranger_to_the_house")
+    try:
+        superuser.execute("SET ROLE stranger_to_the_house")
+        for statement in (
+            "SELECT 1 FROM minutebook.events",
+            "SELECT 1 FROM minutebook_views.room_list",
+            "SELECT minutebook.feed_advance_v1()",
+        ):
+            assert verdict(superuser, statement) == "42501", statement
+    finally:
+        superuser.execute("RESET ROLE")
+        superuser.execute("DROP ROLE stranger_to_the_house")

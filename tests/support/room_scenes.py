@@ -1,0 +1,106 @@
+"""People, runs and rooms that the tests of the room aggregate share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from gwt import Given
+from minutebook.domain.events import Recorded
+from minutebook.domain.principals import Caller, Principal
+from minutebook.domain.rooms.bridge import RawItem, check_items, record_items
+from minutebook.domain.rooms.decide import Context, Limits
+from minutebook.domain.rooms.events import MemberSpec, ParticipantJoined, RoomOpened, RunStarted
+from minutebook.domain.rooms.state import INITIAL, evolve
+
+ROOM = "abcd2345"
+OTHER_ROOM = "zzzz7777"
+TENANT = "acme"
+RUN = "runrunaa"
+NEXT_RUN = "runrunbb"
+
+
+def human(name: str, **fields: Any) -> Caller:
+    """A person of the room's tenant, with no group unless `fields` say so."""
+    return Caller(Principal("human", name), **{"tenant": TENANT, **fields})
+
+
+def agent(run_id: str = RUN, **fields: Any) -> Caller:
+    """The bridge of a run, with a token for the room."""
+    return Caller(Principal("agent", run_id), **{"tenant": TENANT, "room_id": ROOM, **fields})
+
+
+OWNER = human("olga")
+COLLABORATOR = human("carl")
+WATCHER = human("wanda")
+STRANGER = human("sten")
+MEMBER_OF_GROUP = human("mia", is_member=True)
+ADMIN = human("ada", is_admin=True)
+AUDITOR = human("audrey", is_auditor=True)
+SYSTEM = Caller(Principal("system", "triage"), TENANT)
+RUNNING = agent()
+
+OPENED = RoomOpened(
+    owner="human:olga",
+    driver="human:olga",
+    data_class="internal",
+    retention="90d",
+    members=(MemberSpec("human:carl", "collaborator"), MemberSpec("human:wanda", "watcher")),
+)
+"""A room of olga, who owns and drives it, with carl and wanda."""
+
+STARTED = (ParticipantJoined(f"agent:{RUN}", "implementer"), RunStarted(RUN, "implementer"))
+"""What a first hello records."""
+
+
+def given(*events: Any) -> Given:
+    """A room after these events."""
+    return Given(evolve, INITIAL, events)
+
+
+def asked(
+    decision: Callable[[Any, Any, Context], Any],
+    command: Any,
+    caller: Caller,
+    *,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    stored_bytes: int = 0,
+) -> Callable[[Any, int], Any]:
+    """A decision, ready for `when`: its command and who asks."""
+
+    def decide(room: Any, version: int) -> Any:
+        return decision(room, command, Context(caller, ROOM, TENANT, version, stored_bytes, limits))
+
+    return decide
+
+
+def pushed(key: str, event: Any, run_id: str = RUN) -> Recorded[Any]:
+    """An event as a run's bridge left it in the log; `key` is `events:<n>` or `status:<n>`."""
+    return Recorded(0, Principal("agent", run_id), run_id, key, event)
+
+
+def pushing(
+    *items: tuple[str, str, Any],
+    caller: Caller = RUNNING,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    tool_classes: dict[str, str] | None = None,
+) -> Callable[[Any, int], Any]:
+    """A batch of a bridge, ready for `when`: each item is its key, its type, and its payload (bytes are raw JSON)."""
+
+    def decide(room: Any, version: int) -> Any:
+        raw = [raw_item(*item) for item in items]
+        checked = check_items(raw, caller.principal.id, limits.payload_bytes)
+        return record_items(room, checked, Context(caller, ROOM, TENANT, version, 0, limits), tool_classes or {})
+
+    return decide
+
+
+def raw_item(key: str, type_: str, payload: Any, caused_by: int | None = None) -> RawItem:
+    """One pushed item as the route decodes it."""
+    stream, _, number = key.partition(":")
+    text = payload if isinstance(payload, bytes) else msgspec.json.encode(payload)
+    return msgspec.convert(
+        {"stream": stream, "seq": int(number), "type": type_, "payload": msgspec.Raw(text), "causedBy": caused_by},
+        RawItem,
+    )
