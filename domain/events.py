@@ -81,19 +81,18 @@ class Registry(Generic[E]):
     """The events of one kind of stream, closed at construction.
 
     An unknown name or version decodes to Opaque; a known one whose body does not fit raises Damaged. A name that is
-    declared twice raises ValueError at import.
+    declared twice raises ValueError at import. `declared` has the types in their order.
     """
 
     def __init__(self, declared: Iterable[type[Event]]) -> None:
         self._peek = msgspec.json.Decoder(_Peek)
         self._decoders: dict[_Key, msgspec.json.Decoder[E]] = {}
-        self._types: set[str] = set()
-        for event in declared:
+        self.declared = tuple(declared)
+        for event in self.declared:
             for key in _keys(event):
                 if key in self._decoders:
                     raise ValueError(f"two events are called {key} at rest")
                 self._decoders[key] = msgspec.json.Decoder(event)  # pyright: ignore[reportArgumentType]
-            self._types.add(event.type)
 
     @property
     def keys(self) -> frozenset[_Key]:

@@ -1,33 +1,62 @@
-"""The Litestar application: routes, dependencies, error mapping, OpenAPI, behind the gate."""
+"""The Litestar application: routes, dependencies, error mapping, the OpenAPI document, behind the gate."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
-from litestar import Litestar, Request
+from litestar import Litestar, Request, Response, get
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.openapi.spec import Components, SecurityScheme
-from litestar.types import ASGIApp
+from litestar.types import ASGIApp, ControllerRouterHandler
 from prometheus_client import CollectorRegistry
 
-from .. import __version__
 from ..domain.errors import MinutebookError
 from ..infra.tokens import TokenVerifier
 from .gate import Gate
+from .methods import MethodTable
+from .openapi import describe
 from .problems import on_any_error, on_domain_error, on_http_error
 from .readiness import Readiness
-from .routes import bridge, health, rooms, streams
+from .routes import bridge, export, health, rooms, session, streams
 from .routes.common import caller_of
 from .services import Services
 
+ROUTES: list[ControllerRouterHandler] = [
+    rooms.ROUTES,
+    streams.follow_room,
+    export.export_room,
+    bridge.ROUTES,
+    session.ROUTES,
+    health.healthz,
+    health.readyz,
+]
+"""Everything that the OpenAPI document describes."""
+
+
+DEPENDENCIES = ("services", "caller", "readiness", "registry")
+
+
+@functools.cache
+def _document() -> bytes:
+    return describe(ROUTES, DEPENDENCIES)
+
+
+@get("/v1/openapi.json")
+async def openapi() -> Response[bytes]:
+    """The OpenAPI document of this server."""
+    return Response(_document(), media_type="application/json")
+
 
 def create_app(
-    services: Services, verifier: TokenVerifier, readiness: Readiness, registry: CollectorRegistry
+    services: Services,
+    verifier: TokenVerifier,
+    readiness: Readiness,
+    registry: CollectorRegistry,
+    *,
+    serves_metrics: bool = True,
 ) -> ASGIApp:
-    """The whole HTTP side of one process."""
+    """The whole HTTP side of one process. serves_metrics: whether /metrics is one of its routes."""
 
     def provide_services() -> Services:
         return services
@@ -42,7 +71,7 @@ def create_app(
         return caller_of(request)
 
     app = Litestar(
-        [rooms.ROUTES, streams.follow_room, bridge.ROUTES, health.healthz, health.readyz, health.metrics],
+        [*ROUTES, openapi, *([health.metrics] if serves_metrics else [])],
         dependencies={
             "services": Provide(provide_services, sync_to_thread=False),
             "caller": Provide(provide_caller, sync_to_thread=False),
@@ -54,17 +83,8 @@ def create_app(
             HTTPException: on_http_error,
             Exception: on_any_error,
         },
-        openapi_config=OpenAPIConfig(
-            title="Minutebook",
-            version=__version__,
-            path="/v1",
-            render_plugins=[JsonRenderPlugin(path="/openapi.json", media_type="application/json")],  # pyright: ignore[reportArgumentType]
-            components=Components(
-                security_schemes={"token": SecurityScheme("http", scheme="bearer", bearer_format="JWT")}
-            ),
-            security=[{"token": []}],
-        ),
+        openapi_config=None,
         logging_config=None,
         request_max_body_size=services.settings.limits.bridge_body_bytes,
     )
-    return Gate(app, verifier, services.settings)
+    return Gate(app, verifier, services.settings, MethodTable(app.routes))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import unquote_to_bytes
+from typing import Any, cast
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from ..domain.errors import Malformed, MinutebookError, TooLarge, Unauthenticated
 from ..domain.jsontext import check_body
-from ..infra.settings import Settings
+from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
+from .methods import MethodTable
+from .origins import Origins, RawHeaders
 from .problems import PROBLEM_TYPE, from_error, problem
+from .session import token_of
 
 BRIDGE_BATCH = "/v1/bridge/events"
 """The one route with a body limit of its own, whose items are scanned one by one."""
@@ -19,39 +22,81 @@ BRIDGE_BATCH = "/v1/bridge/events"
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 """Routes without a principal (architecture.md, Trust)."""
 
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+TOKEN_PARAMETERS = frozenset({"token", "access_token", "id_token", "auth", "authorization", "bearer", "jwt"})
+"""Query parameters that a token would ride in, and from there get into logs (fault B38)."""
+
 MAX_TARGET_BYTES = 8192
+
+NO_CREDENTIAL = "Send a token: Authorization: Bearer <token>."
 
 
 class Gate:
-    """ASGI middleware around the whole application. Sets `scope["state"]["caller"]`."""
+    """ASGI middleware around the whole application. Sets `caller` in `scope["state"]`, and `bearer` where the token
+    came in the header."""
 
-    def __init__(self, app: ASGIApp, verifier: TokenVerifier, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, verifier: TokenVerifier, settings: Settings, methods: MethodTable) -> None:
         self._app = app
         self._verifier = verifier
         self._limits = settings.limits
         self._hosts = frozenset(host.lower() for host in settings.server.allowed_hosts)
+        self._origins = Origins(settings.server)
+        self._methods = methods
+        self._is_loopback = is_loopback(settings.server.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the class."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await self._pass(scope, receive, send)
-
-    async def _pass(self, scope: HTTPScope, receive: Receive, send: Send) -> None:
         headers = _headers(scope)
+        await self._pass(scope, headers, receive, self._origins.decorated(send, headers))
+
+    async def _pass(self, scope: HTTPScope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
         try:
             self._check_target(scope, headers)
+            methods = self._methods.of(scope["path"])
+            if self._origins.is_preflight(scope["method"], headers):
+                await self._answer_preflight(send, methods, headers)
+                return
             if scope["path"] not in OPEN_PATHS:
-                scope["state"]["caller"] = await self._verifier.verify(_bearer(headers))
+                await self._authenticate(scope, headers)
                 _check_accept(scope, headers)
-                receive = await self._checked_body(scope, headers, receive)
+            _check_method(scope, methods)
+            if scope["method"] == "OPTIONS" and methods:
+                await _send(send, 204, b"", _allow(methods))
+                return
+            receive = await self._checked_body(scope, headers, receive)
         except MinutebookError as error:
             await _answer(send, from_error(error, scope["path"]))
         except _RefusedError as refused:
-            await _answer(send, problem(refused.code, refused.detail, scope["path"]))
+            await _answer(send, problem(refused.code, refused.detail, scope["path"]), refused.headers)
         else:
-            await self._app(scope, receive, send)
+            await self._app(_as_get(scope), receive, send)
+
+    async def _authenticate(self, scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
+        bearer = None
+        if b"authorization" in headers:
+            bearer = token = _bearer(headers)
+        else:
+            cookie = token_of(headers.get(b"cookie", b""), is_loopback=self._is_loopback)
+            if cookie is None:
+                raise Unauthenticated(NO_CREDENTIAL)
+            token = cookie
+        caller = await self._verifier.verify(token)
+        if bearer is None and scope["method"] not in SAFE_METHODS and not self._origins.may_use_cookie(headers):
+            raise _RefusedError("bad_origin", "A session cookie changes things from the server's own pages only.")
+        for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+            if name.lower() in TOKEN_PARAMETERS:
+                raise Malformed("A token does not belong into the URL; send it as Authorization: Bearer <token>.")
+        scope["state"]["caller"] = caller
+        scope["state"]["bearer"] = bearer
+
+    async def _answer_preflight(self, send: Send, methods: tuple[str, ...], headers: dict[bytes, bytes]) -> None:
+        if not self._origins.is_listed(headers):
+            raise _RefusedError("bad_origin", "This origin is not listed; see server.allowedOrigins.")
+        await _send(send, 204, b"", self._origins.preflight_headers(methods))
 
     def _check_target(self, scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
         raw: bytes = scope["raw_path"]
@@ -76,7 +121,7 @@ class Gate:
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise TooLarge(f"The body is larger than the {limit} bytes that this route takes.")
-        if scope["method"] in ("GET", "HEAD") or (declared in (b"", b"0") and b"transfer-encoding" not in headers):
+        if scope["method"] in SAFE_METHODS or (declared in (b"", b"0") and b"transfer-encoding" not in headers):
             return receive
         body = await _read(receive, limit)
         if body:
@@ -89,10 +134,29 @@ class Gate:
 
 
 class _RefusedError(Exception):
-    def __init__(self, code: str, detail: str) -> None:
+    def __init__(self, code: str, detail: str, headers: RawHeaders | None = None) -> None:
         super().__init__(code)
         self.code = code
         self.detail = detail
+        self.headers = headers or []
+
+
+def _check_method(scope: HTTPScope, methods: tuple[str, ...]) -> None:
+    """A path that does not exist takes every method, to be answered 404."""
+    if methods and scope["method"] not in methods:
+        raise _RefusedError("method_not_allowed", "This path does not take that method.", _allow(methods))
+
+
+def _allow(methods: tuple[str, ...]) -> RawHeaders:
+    return [(b"allow", ", ".join(methods).encode())]
+
+
+def _as_get(scope: HTTPScope) -> HTTPScope:
+    """HEAD is GET whose body the HTTP server drops; endless answers look at `is_head` and end at once."""
+    if scope["method"] != "HEAD":
+        return scope
+    scope["state"]["is_head"] = True
+    return cast("HTTPScope", {**scope, "method": "GET"})
 
 
 def _headers(scope: HTTPScope) -> dict[bytes, bytes]:
@@ -102,11 +166,11 @@ def _headers(scope: HTTPScope) -> dict[bytes, bytes]:
 def _bearer(headers: dict[bytes, bytes]) -> str:
     scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() != b"bearer" or not token:
-        raise Unauthenticated("Send a token: Authorization: Bearer <token>.")
+        raise Unauthenticated(NO_CREDENTIAL)
     try:
         return token.strip().decode("ascii")
     except UnicodeDecodeError:
-        raise Unauthenticated("Send a token: Authorization: Bearer <token>.") from None
+        raise Unauthenticated(NO_CREDENTIAL) from None
 
 
 def _check_accept(scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
@@ -152,10 +216,15 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _answer(send: Send, made: tuple[int, bytes, dict[str, str]]) -> None:
+async def _answer(send: Send, made: tuple[int, bytes, dict[str, str]], extra: RawHeaders | None = None) -> None:
     status, body, headers = made
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    raw += [(b"content-type", PROBLEM_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    raw += [(b"content-type", PROBLEM_TYPE.encode()), *(extra or [])]
+    await _send(send, status, body, raw)
+
+
+async def _send(send: Send, status: int, body: bytes, headers: RawHeaders) -> None:
+    raw = headers if status == 204 else [*headers, (b"content-length", str(len(body)).encode())]
     start: Message = {"type": "http.response.start", "status": status, "headers": raw}  # pyright: ignore[reportAssignmentType]
     await send(start)
     await send({"type": "http.response.body", "body": body, "more_body": False})

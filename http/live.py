@@ -12,7 +12,7 @@ import structlog
 
 from ..domain.envelope import Placeholder
 from ..domain.errors import MinutebookError, Unavailable
-from ..domain.rooms.events import ParticipantLeft, RoomClosed
+from ..domain.rooms.events import ROOM_EVENTS, ParticipantLeft, RoomClosed
 from ..domain.visibility import cleared
 from ..infra.postgres.store import Entry, PostgresStore
 
@@ -47,10 +47,6 @@ class Frame(msgspec.Struct):
         return self.full if cleared(self.classes, labels) else self.restricted
 
 
-_left = msgspec.json.Decoder(ParticipantLeft)
-_closed = msgspec.json.Decoder(RoomClosed)
-
-
 def encode(entry: Entry) -> Frame:
     """One well-formed frame whose data is one line of JSON, whatever users wrote (law 16)."""
     envelope = entry.envelope
@@ -60,12 +56,7 @@ def encode(entry: Entry) -> Frame:
     if entry.classes:
         bare = Placeholder(envelope.id, envelope.seq, envelope.room_id, envelope.ts)
         restricted = head + msgspec.json.encode(bare) + b"\n\n"
-    left: str | None = None
-    is_close = False
-    if envelope.type == "participant":
-        left = _principal_that_left(bytes(envelope.payload))
-    elif envelope.type == "state_changed":
-        is_close = _is_close(bytes(envelope.payload))
+    left, is_close = _ends(entry)
     return Frame(envelope.seq, full, restricted, entry.classes, left, is_close)
 
 
@@ -74,19 +65,15 @@ def single_line(data: bytes) -> bytes:
     return data.replace(b"\r", b" ").replace(b"\n", b" ") if b"\n" in data or b"\r" in data else data
 
 
-def _principal_that_left(payload: bytes) -> str | None:
+def _ends(entry: Entry) -> tuple[str | None, bool]:
+    """Who left with this entry, and whether it closed the room. What this version cannot read ends nothing."""
+    if entry.envelope.type not in (ParticipantLeft.type, RoomClosed.type):
+        return None, False
     try:
-        return _left.decode(payload).principal
-    except msgspec.MsgspecError:
-        return None
-
-
-def _is_close(payload: bytes) -> bool:
-    try:
-        _closed.decode(payload)
-    except msgspec.MsgspecError:
-        return False
-    return True
+        event = ROOM_EVENTS.decode(entry.envelope.type, entry.schema_version, bytes(entry.envelope.payload))
+    except (MinutebookError, RecursionError):
+        return None, False
+    return event.principal if isinstance(event, ParticipantLeft) else None, isinstance(event, RoomClosed)
 
 
 class Followed:
@@ -135,6 +122,7 @@ class Hub:
         self._catch_up = asyncio.Semaphore(CATCH_UP_READERS)
         self.draining = asyncio.Event()
         self.streams = 0
+        self.log_reads = 0
 
     def start(self) -> None:
         """Begin the safety poll on the running loop."""
@@ -162,11 +150,13 @@ class Hub:
     def follow(self, stream_id: int, room_id: str, head: int, viewer: asyncio.Event) -> Followed:
         """Join a viewer; synchronous, and so is `leave`: clean-up that awaits may never run (fault B28)."""
         followed = self._followed.get(stream_id)
+        is_new = followed is None
         if followed is None:
             followed = self._followed[stream_id] = Followed(stream_id, room_id, head)
-        elif followed.head < head:
-            self._read_soon(followed)
         followed.viewers.add(viewer)
+        if is_new or followed.head < head:
+            # What was appended between the look at the head and now woke nobody up for a stream that had no viewer.
+            self._read_soon(followed)
         self.streams += 1
         return followed
 
@@ -185,6 +175,7 @@ class Hub:
     async def history(self, followed: Followed, after: int) -> list[Frame]:
         """A page of the log for a viewer who is behind the buffer."""
         async with self._catch_up:
+            self.log_reads += 1
             entries = await self._store.read_entries(followed.stream_id, followed.room_id, after, PAGE)
         return [encode(entry) for entry in entries]
 
@@ -201,6 +192,7 @@ class Hub:
         try:
             while followed.viewers:
                 followed.is_stale = False
+                self.log_reads += 1
                 entries = await self._store.read_entries(followed.stream_id, followed.room_id, followed.head, PAGE)
                 if entries:
                     followed.add([encode(entry) for entry in entries])
@@ -208,7 +200,7 @@ class Hub:
                     return
         except MinutebookError as error:
             if not isinstance(error, Unavailable):
-                log.error("a followed stream cannot be read", error=type(error).__name__)
+                log.warning("a followed stream cannot be read", error=type(error).__name__)
         finally:
             followed.is_reading = False
 

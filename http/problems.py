@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 
 import msgspec
@@ -10,7 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from ulid import ULID
 
-from ..domain.errors import MinutebookError
+from ..domain.errors import Invalid, MinutebookError
 
 STATUS: dict[str, int] = {
     "malformed": 400,
@@ -81,6 +82,9 @@ _HTTP_DETAILS = {
     "malformed": "The body is not the JSON that this route takes.",
 }
 
+_MISSING = re.compile(r"Missing required \w+ parameter '([A-Za-z-]{1,64})'")
+"""How the framework says it, in a sentence that quotes the whole URL."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -141,33 +145,36 @@ def _where(error: BaseException) -> list[str]:
     return frames[-6:]
 
 
-def _response(request: Request[Any, Any, Any], made: tuple[int, bytes, dict[str, str]]) -> Response[bytes]:
+def _response(made: tuple[int, bytes, dict[str, str]]) -> Response[bytes]:
     status, body, headers = made
     return Response(body, status_code=status, media_type=PROBLEM_TYPE, headers=headers)
 
 
 def on_domain_error(request: Request[Any, Any, Any], error: MinutebookError) -> Response[bytes]:
     """Handler of MinutebookError."""
-    return _response(request, from_error(error, request.url.path))
+    return _response(from_error(error, request.url.path))
 
 
 def on_any_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     """Handler of everything that nobody foresaw."""
-    return _response(request, from_error(error, request.url.path))
+    return _response(from_error(error, request.url.path))
 
 
 def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
     """Handler of what the framework refuses: routes, methods, values that do not fit their type."""
     path = request.url.path
     if isinstance(error, ValidationException):
+        missing = _MISSING.match(error.detail)
+        if missing is not None:
+            return _response(from_error(Invalid.at(missing[1], "is required"), path))
         extra = cast("list[dict[str, Any]]", error.extra if isinstance(error.extra, list) else [])
         errors = [_field(each) for each in extra]
         detail = f"{errors[0]['path']}: {errors[0]['message']}" if errors else "A value is not valid."
-        return _response(request, problem("invalid", detail, path, **({"errors": errors} if errors else {})))
+        return _response(problem("invalid", detail, path, **({"errors": errors} if errors else {})))
     if error.status_code >= 500:
-        return _response(request, from_error(error, path))
+        return _response(from_error(error, path))
     code = _HTTP_CODES.get(error.status_code, "malformed")
-    return _response(request, problem(code, _HTTP_DETAILS.get(code, _HTTP_DETAILS["malformed"]), path))
+    return _response(problem(code, _HTTP_DETAILS.get(code, _HTTP_DETAILS["malformed"]), path))
 
 
 def _field(extra: dict[str, Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 import structlog
 import uvicorn
+from prometheus_client import CollectorRegistry, start_http_server
 from ulid import ULID
 
 from ..commands.dispatcher import Bounds, Dispatcher, Fingerprints
@@ -21,6 +22,7 @@ from ..commands.rooms import Rooms
 from ..domain.rooms.decide import Limits
 from ..infra.database import Database
 from ..infra.postgres.appender import Appender
+from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.listen import Listener
 from ..infra.postgres.pool import make_pool
 from ..infra.postgres.projector import Projector
@@ -28,7 +30,7 @@ from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.postgres.views import PROJECTIONS
 from ..infra.server_key import server_key
-from ..infra.settings import Settings
+from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
 from .app import create_app
 from .live import Hub
@@ -38,6 +40,9 @@ from .services import Services
 
 STOP_S = 10.0
 """The process is gone this long after SIGTERM, whatever its clients do."""
+
+METRICS_PORT = 9464
+"""Where /metrics is when the server is not on loopback and server.metricsPort is not set."""
 
 IDLE_CONNECTION_S = 30
 USER_TIMEOUT_MS = 30_000
@@ -59,7 +64,16 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers: the drain below owns them."""
+    """uvicorn without signal handlers, since the drain below owns them. `up` is set once it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await super().startup(sockets)
+        self.up.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -94,19 +108,31 @@ async def serve_http(
         stack.push_async_callback(verifier.close)
         dispatcher = Dispatcher(store, Fingerprints(server_key(settings)), _bounds(settings))
         services = Services(
-            settings, _rooms(settings, dispatcher), store, ViewReader(pool), hub, await store.log_id(), _now
+            settings,
+            _rooms(settings, dispatcher),
+            store,
+            ViewReader(pool),
+            ExportReader(pool),
+            hub,
+            await store.log_id(),
+            _now,
         )
+        serves_metrics = _serves_metrics(settings)
         registry = make_registry(
             {
                 "streams": ("Open event streams.", lambda: hub.streams),
                 "followed_rooms": ("Rooms with a viewer in this process.", lambda: hub.followed),
+                "log_reads": ("Pages of the log that were read for viewers.", lambda: hub.log_reads),
                 "commands_in_flight": ("Commands that wait for their answer.", lambda: dispatcher.in_flight),
                 "listener_up": ("Whether wake-ups are heard.", lambda: float(listener.is_up)),
                 "listener_reconnects": ("Times the wake-up channel was lost.", lambda: listener.reconnects),
                 "append_groups_waiting": ("Groups that wait for the next append.", lambda: appender.waiting),
             }
         )
-        app = create_app(services, verifier, Readiness(pool, list(PROJECTIONS)), registry)
+        if not serves_metrics:
+            stack.enter_context(own_metrics_port(settings, registry))
+        readiness = Readiness(pool, list(PROJECTIONS))
+        app = create_app(services, verifier, readiness, registry, serves_metrics=serves_metrics)
         config = uvicorn.Config(
             app,  # pyright: ignore[reportArgumentType]
             http="httptools",
@@ -121,8 +147,9 @@ async def serve_http(
         )
         server = _Server(config)
         serving = asyncio.create_task(server.serve([sock]), name="http")
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
+        coming_up = asyncio.create_task(server.up.wait())
+        await asyncio.wait((serving, coming_up), return_when=asyncio.FIRST_COMPLETED)
+        coming_up.cancel()
         ready()
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -131,6 +158,29 @@ async def serve_http(
         server.should_exit = True
         await dispatcher.drain()
         await serving
+
+
+def _serves_metrics(settings: Settings) -> bool:
+    """Whether /metrics is on the main port: on loopback, where no port of its own is set."""
+    return settings.server.metrics_port is None and is_loopback(settings.server.host)
+
+
+@contextlib.contextmanager
+def own_metrics_port(settings: Settings, registry: CollectorRegistry) -> Generator[None]:
+    """Prometheus' own server for /metrics. Of several worker processes the first one has it."""
+    host, port = settings.server.host, settings.server.metrics_port or METRICS_PORT
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        log.warning("metrics are not served: the port is taken", port=port, error=type(error).__name__)
+        yield
+        return
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 @contextlib.asynccontextmanager

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from ..commands.rooms import Rooms
+from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.settings import Settings
@@ -21,6 +22,7 @@ class Services(msgspec.Struct, frozen=True):
     rooms: Rooms
     store: PostgresStore
     views: ViewReader
+    exports: ExportReader
     hub: Hub
     log_id: str
     now: Callable[[], datetime]

@@ -7,14 +7,13 @@ import re
 from typing import Any
 
 import msgspec
-from litestar import Request, Response
-from litestar.response.base import ASGIResponse
-from litestar.types import Receive, Scope, Send
+from litestar.types import Receive, Send
 
 from ..domain.errors import InvalidCursor, MinutebookError
 from ..domain.principals import Caller
 from ..domain.rooms.rights import require
 from .live import Followed, Frame, Hub, single_line
+from .raw import watch
 from .reading import Seen, snapshot
 from .services import Services
 
@@ -60,28 +59,11 @@ def plan(head: int, cursor: int | None, tail: int, *, is_other_log: bool) -> Str
     return StreamPlan(max(0, head - tail) if cursor is None else cursor, False)
 
 
-class EventStream(Response[bytes]):
-    """Litestar's door to the raw ASGI stream below."""
+class EventStream:
+    """See raw.RawAnswer."""
 
-    def __init__(self, services: Services, caller: Caller, seen: Seen, start: StreamPlan) -> None:
-        super().__init__(b"", media_type="text/event-stream")
-        self._stream = _Stream(services, caller, seen, start)
+    headers = HEADERS
 
-    def to_asgi_response(self, app: Any, request: Request[Any, Any, Any], **_kwargs: Any) -> ASGIResponse:  # noqa: ARG002
-        """See litestar.Response."""
-        return _Door(self._stream)
-
-
-class _Door(ASGIResponse):
-    def __init__(self, stream: _Stream) -> None:
-        super().__init__(body=b"", media_type="text/event-stream")
-        self._stream = stream
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        await self._stream.run(receive, send)
-
-
-class _Stream:
     def __init__(self, services: Services, caller: Caller, seen: Seen, start: StreamPlan) -> None:
         self._services = services
         self._hub: Hub = services.hub
@@ -102,7 +84,7 @@ class _Stream:
         """Serve until an end. All clean-up is synchronous: after a disconnect nothing may be awaited (fault B28)."""
         self._send = send
         followed = self._hub.follow(self._seen.stream_id, self._seen.room_id, self._seen.version, self._moved)
-        gone = asyncio.create_task(_gone(receive))
+        gone = watch(receive)
         serving = asyncio.create_task(self._serve(followed))
         try:
             await asyncio.wait((gone, serving), return_when=asyncio.FIRST_COMPLETED)
@@ -215,8 +197,3 @@ class _Stream:
         assert self._send is not None  # noqa: S101 - set by run
         async with asyncio.timeout(SEND_TIMEOUT_S):
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -26,6 +26,9 @@ DEFAULT_RETRY_S = 2.0
 LONGEST_RETRY_S = 30.0
 """Bounds of the wait before the next connection: what the server's `retry` asks for, growing while none succeeds."""
 
+RECONNECT_S = 0.1
+"""Wait after a `reconnect` frame, which says that another connection will be taken."""
+
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _DIGITS = re.compile(r"[0-9]{1,9}")
 _SEQ = re.compile(r"[1-9][0-9]{0,15}")
@@ -150,6 +153,7 @@ class Follower:
         self._log_id: str | None = None
         self._retry_s = DEFAULT_RETRY_S
         self._was_open = False
+        self._is_lost = False
         self._failures = 0
 
     async def frames(self) -> AsyncGenerator[Frame]:
@@ -166,7 +170,7 @@ class Follower:
                         if frame.event == "closed":
                             return
                         if frame.event == "reconnect":
-                            wait_s = 0.0
+                            wait_s = RECONNECT_S
                 lost = "the server ended the stream"
             except Refused as refused:
                 if not (self._was_open and refused.is_passing):
@@ -179,7 +183,8 @@ class Follower:
             except StreamBroken as broken:
                 lost = str(broken)
             self._failures += 1
-            if self._failures == 1 and wait_s:
+            if wait_s > RECONNECT_S and not self._is_lost:
+                self._is_lost = True
                 self._notice(f"{lost}; trying again")
             # The first way back is as fast as the server allows; from then on the waits grow.
             grown_s = 0.0 if self._failures == 1 else backoff_s(self._failures, LONGEST_RETRY_S)
@@ -198,11 +203,13 @@ class Follower:
         async with self._client.stream("GET", self._path, headers=headers, params=params, timeout=timeout) as response:
             if response.status_code != httpx.codes.OK:
                 raise refusal_of(response, await response.aread())
-            if self._failures:
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                raise Refused(response.status_code, "", "The answer is no event stream; is this a Minutebook server?")
+            if self._is_lost:
                 self._notice("connected again")
-            self._was_open, self._failures = True, 0
+            self._was_open, self._is_lost, self._failures = True, False, 0
             parser = SseParser()
-            async for chunk in response.aiter_raw():
+            async for chunk in response.aiter_bytes():
                 for frame in parser.feed(chunk):
                     self._retry_s = min(max(parser.retry_s or DEFAULT_RETRY_S, 0.1), LONGEST_RETRY_S)
                     if self._moves(frame):
@@ -247,11 +254,3 @@ class Follower:
 
 def _silent(_words: str) -> None:
     pass
-
-
-def decode(frame: Frame) -> Any:
-    """The document in a frame. Raises StreamBroken."""
-    try:
-        return msgspec.json.decode(frame.data)
-    except msgspec.MsgspecError as error:
-        raise StreamBroken(f"A {frame.event[:20]} frame of the stream is not JSON.") from error

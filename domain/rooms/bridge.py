@@ -71,6 +71,7 @@ def _check(place: int, item: RawItem, run_id: str, payload_bytes: int) -> Checke
         body = {"refused": True, "type": item.type, "reason": reason}
         return CheckedItem(place, item.stream, item.seq, item.caused_by, Unstorable(item.type, body), body)
     event = _typed(declared, value, run_id, path)
+    value = {**event.payload(), **value}  # what the bridge left out stands in the log, where readers tell kinds by it
     size = len(compact(value))
     if size > payload_bytes:
         body = {"oversize": True, "bytes": size, "type": item.type}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from litestar import Request, Response, Router, post
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from ...commands.rooms import RUN_LEASE, stream_of
-from ...domain.errors import Forbidden, Invalid, LeaseLost, Malformed, RoomBusy
+from ...domain.errors import Forbidden, LeaseLost, RoomBusy
 from ...domain.principals import Caller
-from ...domain.rooms.bridge import MAX_ITEMS, RawItem, check_items
+from ...domain.rooms.bridge import check_items
 from ...domain.rooms.commands import EndRun, StartRun
-from .common import CommandAnswer, TheCaller, TheServices, answered
+from ..batch import Batch, parse_push
+from .common import CommandAnswer, TheCaller, TheServices, answered, body_as, invalid
 
 LEASE_TTL_S = 120
 """A holder that shows no life for this long blocks nobody (rooms.md, Runs)."""
@@ -37,16 +38,6 @@ class Cursors(Struct, frozen=True, rename="camel"):
 
     after_harness_seq: int
     after_status_seq: int
-
-
-class Push(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """POST /v1/bridge/events. Without `lease` the run's present lease is meant."""
-
-    items: Annotated[tuple[RawItem, ...], Meta(max_length=MAX_ITEMS)]
-    lease: Annotated[str, Meta(pattern="^[1-9][0-9]{0,18}$")] | None = None
-
-
-_push = msgspec.json.Decoder(Push)
 
 
 def _room_of(caller: Caller) -> str:
@@ -76,27 +67,25 @@ async def hello(caller: TheCaller, services: TheServices) -> Response[Hello]:
     return Response(body, headers={"cache-control": "no-store"})
 
 
-@post("/v1/bridge/events", status_code=200)
-async def push_events(request: Request[Any, Any, Any], caller: TheCaller, services: TheServices) -> Response[Any]:
+@post("/v1/bridge/events", status_code=200, opt={"body": Batch})
+async def push_events(request: Request[Any, Any, Any], caller: TheCaller, services: TheServices) -> Response[Cursors]:
     """Push a batch, or with no items renew the lease. The whole batch is checked before anything is written."""
     room_id = _room_of(caller)
     try:
-        push = _push.decode(await request.body())
+        push = parse_push(await request.body())
     except msgspec.ValidationError as error:
-        raise _invalid(error) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed("The body is not a JSON object with `items`.") from error
+        raise invalid(error) from error
     items = check_items(push.items, caller.principal.id, services.settings.limits.payload_bytes)
     epoch = int(push.lease) if push.lease is not None else await _present_lease(services, caller, room_id)
     answer = await services.rooms.record(caller, room_id, items, epoch)
     return Response(msgspec.convert(answer.body, Cursors), headers={"cache-control": "no-store"})
 
 
-@post("/v1/bridge/bye", status_code=200)
-async def bye(data: EndRun, caller: TheCaller, services: TheServices) -> Response[CommandAnswer]:
+@post("/v1/bridge/bye", status_code=200, opt={"body": EndRun})
+async def bye(request: Request[Any, Any, Any], caller: TheCaller, services: TheServices) -> Response[CommandAnswer]:
     """End the run, and let the next one in."""
     room_id = _room_of(caller)
-    answer = await services.rooms.end_run(caller, room_id, data)
+    answer = await services.rooms.end_run(caller, room_id, await body_as(request, EndRun))
     epoch = await services.store.lease_epoch(stream_of(room_id), RUN_LEASE, caller.principal.id)
     if epoch is not None:
         await services.store.drop(stream_of(room_id), RUN_LEASE, caller.principal.id, epoch)
@@ -108,11 +97,6 @@ async def _present_lease(services: TheServices, caller: Caller, room_id: str) ->
     if epoch is None:
         raise LeaseLost("This run holds no lease; say hello first.")
     return epoch
-
-
-def _invalid(error: msgspec.ValidationError) -> Invalid:
-    message, _, path = str(error).partition(" - at ")
-    return Invalid.at(path.strip("`") or "$", message)
 
 
 ROUTES = Router("/", route_handlers=[hello, push_events, bye], tags=["bridge"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, Router, delete, get, post, put
+from litestar import Request, Response, Router, delete, get, post, put
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 from msgspec import UNSET, UnsetType
@@ -22,9 +22,20 @@ from ...infra.postgres.view_reader import RoomRow
 from ...projections.room_list import Phase, phase
 from ..reading import Snapshot, entry_for, role_of, see, snapshot, wait_for_log, wait_for_view
 from ..services import Services
-from .common import CommandAnswer, KeyHeader, MinSeq, TheCaller, TheServices, answered, key_of
+from .common import (
+    CommandAnswer,
+    KeyHeader,
+    MinSeq,
+    TheCaller,
+    TheServices,
+    answered,
+    body_as,
+    key_of,
+    last_segments,
+)
 
 MAX_LIST = 200
+MEMBERS = "/members/"
 MAX_EVENTS = 500
 SCAN_PAGES = 4
 """Pages of MAX_EVENTS that one filtered read looks through."""
@@ -54,10 +65,16 @@ class RoomPage(msgspec.Struct, frozen=True, rename="camel"):
     next_cursor: str | UnsetType = UNSET
 
 
+ENTRY = msgspec.Meta(
+    extra_json_schema={"anyOf": [{"$ref": f"#/components/schemas/{each.__name__}"} for each in (Envelope, Placeholder)]}
+)
+"""Envelope or Placeholder: a union that msgspec cannot decode, and so does not describe."""
+
+
 class EventPage(msgspec.Struct, frozen=True, rename="camel"):
     """GET /v1/rooms/{id}/events."""
 
-    events: list[Envelope | Placeholder]
+    events: list[Annotated[Any, ENTRY]]
     last_seq: int
     log_id: str
     next_after_seq: int | UnsetType = UNSET
@@ -89,10 +106,12 @@ class TranscriptPage(msgspec.Struct, frozen=True, rename="camel"):
     next_after_seq: int | UnsetType = UNSET
 
 
-@post("/v1/rooms", status_code=201, responses=Created)
-async def open_room(data: OpenRoom, caller: TheCaller, services: TheServices, key: KeyHeader = None) -> Response[Any]:
+@post("/v1/rooms", status_code=201, responses=Created, opt={"body": OpenRoom})
+async def open_room(
+    request: Request[Any, Any, Any], caller: TheCaller, services: TheServices, key: KeyHeader = None
+) -> Response[Any]:
     """Open a room; the caller owns and drives it."""
-    return answered(await services.rooms.open(caller, data, key_of(key)))
+    return answered(await services.rooms.open(caller, await body_as(request, OpenRoom), key_of(key)))
 
 
 @get("/v1/rooms")
@@ -233,38 +252,51 @@ async def read_transcript(
     return Response(TranscriptPage(lines, rows[-1].seq if more else UNSET), headers={"cache-control": "no-store"})
 
 
-@post("/v1/rooms/{room_id:str}/messages", status_code=201, responses=Created)
+@post("/v1/rooms/{room_id:str}/messages", status_code=201, responses=Created, opt={"body": PostMessage})
 async def post_message(
-    room_id: str, data: PostMessage, caller: TheCaller, services: TheServices, key: KeyHeader = None
+    request: Request[Any, Any, Any], room_id: str, caller: TheCaller, services: TheServices, key: KeyHeader = None
 ) -> Response[Any]:
     """Say something to the people in the room."""
-    return answered(await services.rooms.post_message(caller, room_id, data, key_of(key)))
+    command = await body_as(request, PostMessage)
+    return answered(await services.rooms.post_message(caller, room_id, command, key_of(key)))
 
 
-@put("/v1/rooms/{room_id:str}/members/{principal:path}", responses=Done)
+@put("/v1/rooms/{room_id:str}/members/{principal:path}", responses=Done, opt={"body": MemberRole})
 async def put_member(
-    room_id: str, principal: str, data: MemberRole, caller: TheCaller, services: TheServices, key: KeyHeader = None
+    request: Request[Any, Any, Any],
+    room_id: str,
+    principal: str,  # noqa: ARG001 - the route's; its exact text is in the raw path
+    caller: TheCaller,
+    services: TheServices,
+    key: KeyHeader = None,
 ) -> Response[Any]:
     """Invite a person, or change their role."""
-    command = AddMember(principal.removeprefix("/"), data.role, data.approver)
+    member = await body_as(request, MemberRole)
+    command = AddMember(last_segments(request, MEMBERS), member.role, member.approver)
     return answered(await services.rooms.add_member(caller, room_id, command, key_of(key)))
 
 
 @delete("/v1/rooms/{room_id:str}/members/{principal:path}", status_code=200, responses=Done)
 async def delete_member(
-    room_id: str, principal: str, caller: TheCaller, services: TheServices, key: KeyHeader = None
+    request: Request[Any, Any, Any],
+    room_id: str,
+    principal: str,  # noqa: ARG001 - as above
+    caller: TheCaller,
+    services: TheServices,
+    key: KeyHeader = None,
 ) -> Response[Any]:
     """Remove a member, or leave."""
-    command = RemoveMember(principal.removeprefix("/"))
+    command = RemoveMember(last_segments(request, MEMBERS))
     return answered(await services.rooms.remove_member(caller, room_id, command, key_of(key)))
 
 
-@post("/v1/rooms/{room_id:str}/close", status_code=200, responses=Done)
+@post("/v1/rooms/{room_id:str}/close", status_code=200, responses=Done, opt={"body": CloseRoom})
 async def close_room(
-    room_id: str, data: CloseRoom, caller: TheCaller, services: TheServices, key: KeyHeader = None
+    request: Request[Any, Any, Any], room_id: str, caller: TheCaller, services: TheServices, key: KeyHeader = None
 ) -> Response[Any]:
     """Seal the room for good."""
-    return answered(await services.rooms.close(caller, room_id, data, key_of(key)))
+    command = await body_as(request, CloseRoom)
+    return answered(await services.rooms.close(caller, room_id, command, key_of(key)))
 
 
 ROUTES = Router(

@@ -9,6 +9,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
 from ...domain.errors import Unavailable
+from ..raw import RawResponse
 from ..reading import see
 from ..sse import EventStream, parse_cursor, plan
 from .common import TheCaller, TheServices
@@ -27,7 +28,10 @@ async def follow_room(
     room_id: str,
     caller: TheCaller,
     services: TheServices,
-    after_seq: Annotated[str | None, Parameter(query="afterSeq", required=False, max_length=32)] = None,
+    after_seq: Annotated[
+        str | None,
+        Parameter(query="afterSeq", required=False, max_length=32, description="The id of the last event you have."),
+    ] = None,
     tail: Annotated[int, Parameter(ge=0, le=MAX_TAIL)] = DEFAULT_TAIL,
     log_id: Annotated[str | None, Parameter(query="logId", required=False, max_length=64)] = None,
 ) -> Response[Any]:
@@ -39,4 +43,5 @@ async def follow_room(
     if services.hub.draining.is_set() or services.hub.streams >= services.settings.limits.streams_per_process:
         raise Unavailable("This server takes no more streams now; try again.", retryAfterMs=2000)
     is_other_log = log_id is not None and log_id != services.log_id
-    return EventStream(services, caller, seen, plan(seen.version, cursor, tail, is_other_log=is_other_log))
+    start = plan(seen.version, cursor, tail, is_other_log=is_other_log)
+    return RawResponse(EventStream(services, caller, seen, start))

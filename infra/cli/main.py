@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ... import __version__
-from . import admin, serve, token
+from . import admin, demo, doctor, export, play, rebuild, restored, retention, serve, sql, tail, token, verify
 
 app = typer.Typer(
     name="minutebook",
@@ -16,6 +16,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+
+VERBS = {
+    "Server": (serve.serve, token.token, demo.demo),
+    "Rooms": (tail.tail, play.play),
+    "Log": (verify.verify, export.export, rebuild.rebuild),
+    "Operations": (doctor.doctor, retention.retention, admin.migrate, sql.sql, restored.restored),
+}
+"""Every verb, under the heading of the help that it stands in."""
 
 
 def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
@@ -33,8 +41,9 @@ def root(
     """Options before the verb."""
 
 
-for verb in (serve.serve, token.token, admin.migrate):
-    app.command()(verb)
+for _heading, _verbs in VERBS.items():
+    for _verb in _verbs:
+        app.command(rich_help_panel=_heading)(_verb)
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ LANGUAGE plpgsql SECURITY DEFINER
     SET enable_hashjoin = off
     SET enable_mergejoin = off
     SET enable_seqscan = off
+    SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_variable
 DECLARE

@@ -167,7 +167,16 @@ def test_b79_what_this_version_does_not_know_is_kept_as_opaque() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload", [b'{"text":1}', b'{"text":"x","more":1}', b'{"kind":"chat"}', b"{", b"null", b'"text"', b'{"kind":[]}']
+    "payload",
+    [
+        b'{"kind":"chat","text":1}',
+        b'{"kind":"chat","text":"x","more":1}',
+        b'{"kind":"chat"}',
+        b'{"kind":[]}',
+        b"{",
+        b"null",
+        b'"text"',
+    ],
 )
 def test_b79_a_body_that_breaks_its_name_is_damage(payload: bytes) -> None:
     with pytest.raises(Damaged):

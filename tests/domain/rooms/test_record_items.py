@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from minutebook.domain.errors import Forbidden, Invalid, RunNotLive
 from minutebook.domain.events import Unstorable
 from minutebook.domain.principals import Caller
 from minutebook.domain.rooms.decide import Limits
 from minutebook.domain.rooms.events import (
+    ROOM_EVENTS,
     HarnessReported,
     MessagePosted,
     ParticipantLeft,
@@ -68,6 +70,14 @@ def test_what_is_stored_already_is_acknowledged_and_added_once() -> None:
         pushing(("events:1", "tool_call", CALL), ("events:2", "turn", TURN), ("events:3", "tool_result", RESULT))
     ).then(ToolReturned("c1", "ok", "a\n", False, 2))
     assert decision.answer == {"afterHarnessSeq": 3, "afterStatusSeq": 0}
+
+
+def test_what_a_bridge_leaves_out_is_in_the_log() -> None:
+    """Readers tell a stored message from other kinds by its `kind`."""
+    decision = RUNNING_ROOM.when(pushing(("events:1", "message", {"text": "done"}))).then(MessagePosted("done"))
+    stored = msgspec.json.encode(decision.events[0].payload())
+    assert msgspec.json.decode(stored) == SAID
+    assert ROOM_EVENTS.decode("message", 1, stored) == MessagePosted("done")
 
 
 def test_a_heartbeat_adds_nothing() -> None:

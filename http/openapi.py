@@ -1,0 +1,138 @@
+"""The OpenAPI document: paths and parameters from the routes by Litestar, schemas from the types by msgspec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import msgspec
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, Schema, SecurityScheme
+from litestar.plugins import OpenAPISchemaPlugin
+from litestar.types import ControllerRouterHandler
+from litestar.typing import FieldDefinition
+
+from .. import __version__
+from ..domain.envelope import Envelope, Placeholder
+from .problems import PROBLEM_TYPE, STATUS, TITLES, Problem
+from .session import COOKIE
+
+REF = "#/components/schemas/{name}"
+
+OPEN_TAG = "operations"
+"""Routes with this tag need no token; they answer no problem documents of the API."""
+
+PLACE = "struct:"
+"""Before the name of a struct, in the title of what stands for its schema."""
+
+_READ = (400, 401, 403, 404, 406, 422, 500, 503, 504)
+_WRITE = (*_READ, 409, 410, 413, 415)
+_RETRIED = {429, 503}
+
+Document = dict[str, Any]
+
+
+class _Structs(OpenAPISchemaPlugin):
+    """Collects the structs that routes answer with; msgspec describes them all at once, with their bounds."""
+
+    def __init__(self) -> None:
+        self.seen: set[type[msgspec.Struct]] = {Envelope, Placeholder, Problem}
+
+    def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
+        return not field_definition.is_union and field_definition.is_subclass_of(msgspec.Struct)
+
+    def to_openapi_schema(self, field_definition: FieldDefinition, schema_creator: Any) -> Any:  # noqa: ARG002
+        self.seen.add(field_definition.annotation)
+        # Litestar takes only references that its own registry made; `_with_references` puts them in at the end.
+        return Schema(title=PLACE + field_definition.annotation.__name__)
+
+
+def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Iterable[str]) -> bytes:
+    """The OpenAPI 3.1 document of these routes, as JSON. dependencies: names of parameters that no client sends."""
+    structs = _Structs()
+    app = Litestar(
+        handlers,
+        dependencies={name: Provide(lambda: None, sync_to_thread=False) for name in dependencies},
+        plugins=[structs],
+        openapi_config=OpenAPIConfig(
+            title="Minutebook",
+            version=__version__,
+            description="Rooms that people and agent runs share, on an append-only log.",
+            components=Components(
+                security_schemes={
+                    "token": SecurityScheme("http", scheme="bearer", bearer_format="JWT"),
+                    "session": SecurityScheme("apiKey", name=COOKIE, security_scheme_in="cookie"),
+                }
+            ),
+            security=[{"token": []}, {"session": []}],
+        ),
+    )
+    document: Document = _with_references(app.openapi_schema.to_schema())
+    bodies = _bodies(app)
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            _complete(method, operation, bodies.get((path, method)))
+    _, schemas = msgspec.json.schema_components(
+        [*sorted(structs.seen, key=lambda one: one.__name__), *bodies.values()], ref_template=REF
+    )
+    schemas["Envelope"]["properties"]["payload"] = {"type": "object", "description": "By `type`; see the reference."}
+    components = document["components"]
+    components["schemas"] = {**components.get("schemas", {}), **schemas}
+    components["responses"] = {_name(status): _problem(status) for status in sorted(set(_WRITE) | {429})}
+    return msgspec.json.encode(document)
+
+
+def _with_references(value: Any) -> Any:
+    match value:
+        case {"title": str(title)} if title.startswith(PLACE):
+            return {"$ref": REF.format(name=title.removeprefix(PLACE))}
+        case dict():
+            return {name: _with_references(inner) for name, inner in cast("Document", value).items()}
+        case list():
+            return [_with_references(inner) for inner in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _bodies(app: Litestar) -> dict[tuple[str, str], type[msgspec.Struct]]:
+    """What handlers declare in `opt`, by path and method."""
+    found: dict[tuple[str, str], type[msgspec.Struct]] = {}
+    for route in app.routes:
+        for handler in cast("list[HTTPRouteHandler]", getattr(route, "route_handlers", [])):
+            body = handler.opt.get("body")
+            if body is not None:
+                found |= {(route.path_format, method.lower()): body for method in handler.http_methods}
+    return found
+
+
+def _complete(method: str, operation: Document, body: type[msgspec.Struct] | None) -> None:
+    """The body, and a problem for every status that the operation may answer, in place of the framework's own."""
+    operation["responses"].pop("400", None)
+    if OPEN_TAG in operation.get("tags", ()):
+        operation["security"] = []
+        return
+    for status in _READ if method == "get" else _WRITE:
+        operation["responses"][str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
+    if body is not None:
+        is_needed = any(field.required for field in msgspec.structs.fields(body))
+        schema = {"$ref": REF.format(name=body.__name__)}
+        operation["requestBody"] = {"required": is_needed, "content": {"application/json": {"schema": schema}}}
+
+
+def _name(status: int) -> str:
+    return f"Problem{status}"
+
+
+def _problem(status: int) -> Document:
+    codes = [code for code, its in STATUS.items() if its == status]
+    words = "; ".join(f"`{code}`: {TITLES[code]}" for code in codes)
+    answer: Document = {
+        "description": words,
+        "content": {PROBLEM_TYPE: {"schema": {"$ref": REF.format(name="Problem")}}},
+    }
+    if status in _RETRIED:
+        answer["headers"] = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds"}}
+    return answer

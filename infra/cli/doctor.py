@@ -1,0 +1,54 @@
+"""`minutebook doctor`: is the log guarded, whole and followed?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import psycopg
+import typer
+from rich.text import Text
+
+from ..database import Database
+from ..postgres.doctor import Check, Urls, examine
+from ..postgres.embedded_host import DatabaseStartError
+from .common import FINDING, UNAVAILABLE, DataDir, Json, err, guarded, out, print_json, settings_of
+from .render import printable
+
+
+def doctor(
+    data_dir: DataDir = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Look into the newest streams only.")] = False,
+    json: Json = False,
+) -> None:
+    """Examine the database: guards, migrations, gaps, chain, projections, listener, transactions, audit feed."""
+    with guarded():
+        settings = settings_of(data_dir)
+        try:
+            # An embedded database is not migrated here: a doctor looks, and does not mend.
+            database = Database(settings).open(migrated=False)
+            try:
+                checks = _examine(database, quick=quick)
+            finally:
+                database.close()
+        except (psycopg.OperationalError, DatabaseStartError) as error:
+            if not json:
+                raise
+            words = str(error).partition("\n")[0]
+            print_json({"ok": False, "checks": [Check("database", False, words)]})
+            raise typer.Exit(UNAVAILABLE) from None
+        ok = all(check.ok for check in checks)
+        if json:
+            print_json({"ok": ok, "checks": checks})
+        else:
+            for check in checks:
+                mark = Text("ok  ", style="green") if check.ok else Text("BAD ", style="bold red")
+                out.print(mark.append(f"{check.name}: {printable(check.detail)}", style="not bold default"), soft_wrap=True)
+        if not ok:
+            raise typer.Exit(FINDING)
+
+
+def _examine(database: Database, *, quick: bool) -> list[Check]:
+    activity = database.url("owner" if database.is_embedded else "auditor")
+    urls = Urls(database.url("auditor"), database.url("app"), database.listen_url, activity)
+    with err.status("examining") as status:
+        return examine(urls, quick=quick, told=lambda name: status.update(f"examining {name}"))

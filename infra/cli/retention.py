@@ -1,0 +1,59 @@
+"""`minutebook retention`: streams past their days go."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+
+from ..postgres.retention import RetentionBroken, RetentionReport, purge_expired
+from .common import FINDING, DataDir, Json, database_of, err, fail, guarded, out, print_json, settings_of
+from .progress import bar
+from .render import printable
+
+
+def retention(
+    data_dir: DataDir = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be deleted.")] = False,
+    json: Json = False,
+) -> None:
+    """Delete sealed streams that are past their days and under no hold, and idempotency keys older than a day."""
+    with guarded():
+        with database_of(settings_of(data_dir)) as database:
+            urls = database.url("retention"), database.url("auditor")
+            try:
+                with bar("purging") as tell:
+                    report = asyncio.run(
+                        purge_expired(*urls, dry_run=dry_run, told=lambda done, total: tell("", done, total))
+                    )
+            except RetentionBroken as error:
+                fail(printable(str(error)), FINDING)
+        if json:
+            print_json({"ok": report.ok, **msgspec.to_builtins(report)})
+        else:
+            _print(report)
+        if not report.ok:
+            raise typer.Exit(FINDING)
+
+
+def _print(report: RetentionReport) -> None:
+    verb = "would be deleted" if report.is_dry_run else "deleted"
+    for each in report.tenants:
+        out.print(
+            printable(f"{each.tenant}: {each.streams} streams with {each.events} events, and {each.keys} keys {verb}"),
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    if not report.tenants:
+        out.print("nothing has expired", highlight=False)
+    elif not report.is_dry_run:
+        out.print(
+            f"{report.remaining_streams} expired streams and {report.remaining_keys} expired keys remain",
+            highlight=False,
+            soft_wrap=True,
+        )
+    for failure in report.failures:
+        err.print(printable(failure), style="red", highlight=False, markup=False, soft_wrap=True)
