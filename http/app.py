@@ -57,6 +57,14 @@ def create_app(
     serves_metrics: bool = True,
 ) -> ASGIApp:
     """The whole HTTP side of one process. serves_metrics: whether /metrics is one of its routes."""
+    app = make_router(services, readiness, registry, serves_metrics=serves_metrics)
+    return Gate(app, verifier, services.settings, MethodTable(app.routes))
+
+
+def make_router(
+    services: Services, readiness: Readiness, registry: CollectorRegistry, *, serves_metrics: bool
+) -> Litestar:
+    """What stands behind the gate. Its routes trust the caller that they find in the scope."""
 
     def provide_services() -> Services:
         return services
@@ -70,7 +78,7 @@ def create_app(
     def provide_caller(request: Request[Any, Any, Any]) -> Any:
         return caller_of(request)
 
-    app = Litestar(
+    return Litestar(
         [*ROUTES, openapi, *([health.metrics] if serves_metrics else [])],
         dependencies={
             "services": Provide(provide_services, sync_to_thread=False),
@@ -87,4 +95,3 @@ def create_app(
         logging_config=None,
         request_max_body_size=services.settings.limits.bridge_body_bytes,
     )
-    return Gate(app, verifier, services.settings, MethodTable(app.routes))

@@ -12,7 +12,6 @@ from ..domain.errors import Malformed
 from ..domain.rooms.bridge import MAX_ITEMS, RawItem
 from ..domain.rooms.commands import PushedItem
 
-
 Lease = Annotated[str, Meta(pattern="^[1-9][0-9]{0,18}$")]
 
 

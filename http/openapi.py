@@ -67,6 +67,8 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Iterable
                     "session": SecurityScheme("apiKey", name=COOKIE, security_scheme_in="cookie"),
                 }
             ),
+            use_handler_docstrings=True,
+            operation_id_creator=_operation_id,
             security=[{"token": []}, {"session": []}],
         ),
     )
@@ -83,6 +85,11 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Iterable
     components["schemas"] = {**components.get("schemas", {}), **schemas}
     components["responses"] = {_name(status): _problem(status) for status in sorted(set(_WRITE) | {429})}
     return msgspec.json.encode(document)
+
+
+def _operation_id(handler: HTTPRouteHandler, _method: Any, _path: Any) -> str:
+    first, *rest = handler.handler_name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def _with_references(value: Any) -> Any:
@@ -110,7 +117,10 @@ def _bodies(app: Litestar) -> dict[tuple[str, str], type[msgspec.Struct]]:
 
 def _complete(method: str, operation: Document, body: type[msgspec.Struct] | None) -> None:
     """The body, and a problem for every status that the operation may answer, in place of the framework's own."""
+    operation["summary"] = operation.get("description", operation["operationId"]).partition("\n")[0]
     operation["responses"].pop("400", None)
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _without_null(parameter["schema"])
     if OPEN_TAG in operation.get("tags", ()):
         operation["security"] = []
         return
@@ -120,6 +130,14 @@ def _complete(method: str, operation: Document, body: type[msgspec.Struct] | Non
         is_needed = any(field.required for field in msgspec.structs.fields(body))
         schema = {"$ref": REF.format(name=body.__name__)}
         operation["requestBody"] = {"required": is_needed, "content": {"application/json": {"schema": schema}}}
+
+
+def _without_null(schema: Document) -> Document:
+    """A parameter that may be left out is not null when it is there."""
+    kinds = [kind for kind in schema.get("oneOf", ()) if kind != {"type": "null"}]
+    if len(kinds) != 1:
+        return schema
+    return {**{name: value for name, value in schema.items() if name != "oneOf"}, **kinds[0]}
 
 
 def _name(status: int) -> str:

@@ -44,9 +44,17 @@ def token_of(header: bytes, *, is_loopback: bool) -> str | None:
     return found.get(COOKIE) or (found.get(LOOPBACK_COOKIE) if is_loopback else None)
 
 
+class _Cookie(Cookie):
+    """Litestar writes the value in lower case, which browsers take but RFC 6265bis does not write."""
+
+    def to_encoded_header(self) -> tuple[bytes, bytes]:
+        name, value = super().to_encoded_header()
+        return name, value.replace(b"SameSite=strict", b"SameSite=Strict")
+
+
 def _cookies(value: str, max_age_s: int, *, is_loopback: bool) -> list[Cookie]:
     names = (COOKIE, LOOPBACK_COOKIE) if is_loopback else (COOKIE,)
     return [
-        Cookie(name, value=value, max_age=max_age_s, secure=not is_loopback, httponly=True, samesite="strict")
+        _Cookie(name, value=value, max_age=max_age_s, secure=not is_loopback, httponly=True, samesite="strict")
         for name in names
     ]

@@ -1,4 +1,4 @@
-"""The server's HTTP interface as the command line calls it: problems as errors, bounded retries of what may be repeated."""
+"""Calls of the server's HTTP interface: problems as errors, bounded retries of what may be sent twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TokenSource = Callable[[], str]
 
 
 class Refused(Exception):
-    """The server answered with a problem. `code` is that of http.md, or empty where the answer was no problem document."""
+    """The server answered with a problem. `code` is that of http.md, empty where the answer was no problem document."""
 
     def __init__(self, status: int, code: str, detail: str, retry_after_s: float | None = None) -> None:
         super().__init__(detail)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator, Callable
-from typing import Any
 
 import httpx
 import msgspec
@@ -162,7 +161,7 @@ class Follower:
         Raises Refused for an answer that will not pass, and Refused or Unreachable where the first connection fails.
         """
         while True:
-            wait_s = self._retry_s
+            wait_s, lost = self._retry_s, "the server ended the stream"
             try:
                 async with contextlib.aclosing(self._connection()) as frames:
                     async for frame in frames:
@@ -171,26 +170,50 @@ class Follower:
                             return
                         if frame.event == "reconnect":
                             wait_s = RECONNECT_S
-                lost = "the server ended the stream"
-            except Refused as refused:
-                if not (self._was_open and refused.is_passing):
-                    raise
-                lost, wait_s = refused.detail, refused.retry_after_s or self._retry_s
-            except httpx.TransportError as error:
-                if not self._was_open:
-                    raise unreachable(self._client, error) from error
-                lost = f"connection lost ({type(error).__name__})"
-            except StreamBroken as broken:
-                lost = str(broken)
-            self._failures += 1
-            if wait_s > RECONNECT_S and not self._is_lost:
-                self._is_lost = True
-                self._notice(f"{lost}; trying again")
-            # The first way back is as fast as the server allows; from then on the waits grow.
-            grown_s = 0.0 if self._failures == 1 else backoff_s(self._failures, LONGEST_RETRY_S)
-            await asyncio.sleep(min(max(wait_s, grown_s), LONGEST_RETRY_S))
+            except (Refused, httpx.TransportError, StreamBroken) as error:
+                wait_s, lost = self._lost(error)
+            await self._pause(wait_s, lost)
+
+    def _lost(self, error: Refused | httpx.TransportError | StreamBroken) -> tuple[float, str]:
+        """How long to wait, and what to say. Raises what no waiting helps."""
+        if isinstance(error, Refused):
+            if not (self._was_open and error.is_passing):
+                raise error
+            return error.retry_after_s or self._retry_s, error.detail
+        if isinstance(error, httpx.TransportError):
+            if not self._was_open:
+                raise unreachable(self._client, error) from error
+            return self._retry_s, f"connection lost ({type(error).__name__})"
+        return self._retry_s, str(error)
+
+    async def _pause(self, wait_s: float, lost: str) -> None:
+        self._failures += 1
+        if wait_s > RECONNECT_S and not self._is_lost:
+            self._is_lost = True
+            self._notice(f"{lost}; trying again")
+        # The first way back is as fast as the server allows; from then on the waits grow.
+        grown_s = 0.0 if self._failures == 1 else backoff_s(self._failures, LONGEST_RETRY_S)
+        await asyncio.sleep(min(max(wait_s, grown_s), LONGEST_RETRY_S))
 
     async def _connection(self) -> AsyncGenerator[Frame]:
+        headers, params = self._request()
+        timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S)
+        async with self._client.stream("GET", self._path, headers=headers, params=params, timeout=timeout) as response:
+            await _check(response)
+            if self._is_lost:
+                self._notice("connected again")
+            self._was_open, self._is_lost, self._failures = True, False, 0
+            parser = SseParser()
+            async for chunk in response.aiter_bytes():
+                for frame in parser.feed(chunk):
+                    if self._moves(frame):
+                        yield frame
+                    if frame.event in ("closed", "reconnect"):
+                        return
+                if parser.retry_s is not None:
+                    self._retry_s = min(max(parser.retry_s, RECONNECT_S), LONGEST_RETRY_S)
+
+    def _request(self) -> tuple[dict[str, str], dict[str, str | int]]:
         headers = {"authorization": f"Bearer {self._token()}", "accept": "text/event-stream"}
         params: dict[str, str | int] = {}
         if self.cursor is not None:
@@ -199,23 +222,7 @@ class Follower:
             params["tail"] = self._tail
         if self._log_id is not None:
             params["logId"] = self._log_id
-        timeout = httpx.Timeout(SILENCE_S, connect=CONNECT_TIMEOUT_S)
-        async with self._client.stream("GET", self._path, headers=headers, params=params, timeout=timeout) as response:
-            if response.status_code != httpx.codes.OK:
-                raise refusal_of(response, await response.aread())
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                raise Refused(response.status_code, "", "The answer is no event stream; is this a Minutebook server?")
-            if self._is_lost:
-                self._notice("connected again")
-            self._was_open, self._is_lost, self._failures = True, False, 0
-            parser = SseParser()
-            async for chunk in response.aiter_bytes():
-                for frame in parser.feed(chunk):
-                    self._retry_s = min(max(parser.retry_s or DEFAULT_RETRY_S, 0.1), LONGEST_RETRY_S)
-                    if self._moves(frame):
-                        yield frame
-                    if frame.event in ("closed", "reconnect"):
-                        return
+        return headers, params
 
     def _moves(self, frame: Frame) -> bool:
         """Keep the position; False for an entry that was handed on before."""
@@ -250,6 +257,13 @@ class Follower:
             raise StreamBroken(f"Entry {seq} came where {self.cursor + 1} should follow.")
         self.cursor = seq
         return True
+
+
+async def _check(response: httpx.Response) -> None:
+    if not response.is_success:
+        raise refusal_of(response, await response.aread())
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        raise Refused(response.status_code, "", "The answer is no event stream; is this a Minutebook server?")
 
 
 def _silent(_words: str) -> None:

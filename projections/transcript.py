@@ -69,7 +69,8 @@ class Transcript:
             else:
                 decoded = ROOM_EVENTS.decode(event.type, event.version, event.payload)
                 line = describe(decoded, event.payload)
-                if isinstance(decoded, PayloadErased):
+                # Of what came before only: how the log is cut into batches must make no difference.
+                if isinstance(decoded, PayloadErased) and decoded.erased_seq < event.seq:
                     blanked.append(decoded.erased_seq)
             actor = f"{event.actor_kind}:{event.actor_id}"
             rows.append(

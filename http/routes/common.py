@@ -9,7 +9,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 from litestar import Request, Response
-from litestar.params import Dependency, Parameter
+from litestar.di import NamedDependency
+from litestar.params import HeaderParameter, QueryParameter, SkipValidation
 
 from ...commands.mailbox import Answer
 from ...domain.errors import Invalid, Malformed
@@ -17,19 +18,21 @@ from ...domain.ids import MAX_KEY_CHARS, idempotency_key
 from ...domain.principals import Caller
 from ..services import Services
 
-TheServices = Annotated[Services, Dependency(skip_validation=True)]
-TheCaller = Annotated[Caller, Dependency(skip_validation=True)]
+TheServices = NamedDependency[SkipValidation[Services]]
+TheCaller = NamedDependency[SkipValidation[Caller]]
 KeyHeader = Annotated[
     str | None,
-    Parameter(
-        header="Idempotency-Key",
+    HeaderParameter(
+        name="Idempotency-Key",
         required=False,
         description=f"1 to {MAX_KEY_CHARS} visible ASCII characters; a retry with the same key has its effect once.",
     ),
 ]
 MinSeq = Annotated[
     int | None,
-    Parameter(query="minSeq", ge=0, le=2**53, required=False, description="Wait at most 5 s until this seq is there."),
+    QueryParameter(
+        name="minSeq", ge=0, le=2**53, required=False, description="Wait at most 5 s until this seq is there."
+    ),
 ]
 
 MAX_ERROR_CHARS = 200

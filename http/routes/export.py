@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import FromPath, QueryParameter
 from litestar.types import Receive, Send
 
 from ...commands.rooms import stream_of
@@ -35,10 +35,10 @@ MEDIA_TYPE = "application/x-ndjson"
     responses={200: ResponseSpec(str, media_type=MEDIA_TYPE, generate_examples=False, description="JSON lines")},  # pyright: ignore[reportArgumentType]
 )
 async def export_room(
-    room_id: str,
+    room_id: FromPath[str],
     caller: TheCaller,
     services: TheServices,
-    after_seq: Annotated[int, Parameter(query="afterSeq", ge=0, le=2**53)] = 0,
+    after_seq: Annotated[int, QueryParameter(name="afterSeq", ge=0, le=2**53)] = 0,
 ) -> Response[Any]:
     """The log up to now, one line an event, then a trailer with count and head; `minutebook verify FILE` checks it.
 

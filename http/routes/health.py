@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Response, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import SkipValidation
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from ..readiness import Readiness
+
+_NotReady = ResponseSpec(dict[str, Any], generate_examples=False, description="Not ready; the checks say why")
 
 
 @get("/healthz", tags=["operations"])
@@ -16,17 +21,16 @@ async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@get("/readyz", tags=["operations"])
-async def readyz(readiness: Any) -> Response[dict[str, Any]]:
+@get("/readyz", tags=["operations"], responses={503: _NotReady})
+async def readyz(readiness: NamedDependency[SkipValidation[Readiness]]) -> Response[dict[str, Any]]:
     """503 where the database, the migrations or a projection would keep a request from being served."""
-    typed: Readiness = readiness
-    checks = await typed.checks()
+    checks = await readiness.checks()
     is_ready = all(check["ok"] for check in checks)
     return Response({"ready": is_ready, "checks": checks}, status_code=200 if is_ready else 503)
 
 
 @get("/metrics", tags=["operations"], include_in_schema=False)
-async def metrics(registry: Any) -> Response[bytes]:
+async def metrics(registry: NamedDependency[SkipValidation[CollectorRegistry]]) -> Response[bytes]:
     """Prometheus text; no payloads, tokens or principals in any label."""
-    typed: CollectorRegistry = registry
-    return Response(generate_latest(typed), media_type=CONTENT_TYPE_LATEST)
+    # Litestar adds the charset that Prometheus' constant ends with.
+    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST.partition("; charset")[0])

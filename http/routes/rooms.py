@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request, Response, Router, delete, get, post, put
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 from msgspec import UNSET, UnsetType
 
 from ...domain.envelope import Envelope, Placeholder
@@ -118,9 +118,9 @@ async def open_room(
 async def list_rooms(
     caller: TheCaller,
     services: TheServices,
-    phase_: Annotated[Phase | None, Parameter(query="phase", required=False)] = None,
-    limit: Annotated[int, Parameter(ge=1, le=MAX_LIST)] = 50,
-    cursor: str | None = None,
+    phase_: Annotated[Phase | None, QueryParameter(name="phase", required=False)] = None,
+    limit: Annotated[int, QueryParameter(ge=1, le=MAX_LIST)] = 50,
+    cursor: FromQuery[str | None] = None,
 ) -> Response[RoomPage]:
     """Rooms of the caller's tenant, by id. Needs the members' group: anyone else gets 403 on collections."""
     caller_sees_all = caller.is_member or caller.is_admin or caller.is_auditor or caller.principal.kind == "system"
@@ -162,7 +162,7 @@ def _line(services: Services, row: RoomRow, caller: Caller) -> RoomLine:
 
 @get("/v1/rooms/{room_id:str}")
 async def get_room(
-    room_id: str, caller: TheCaller, services: TheServices, min_seq: MinSeq = None
+    room_id: FromPath[str], caller: TheCaller, services: TheServices, min_seq: MinSeq = None
 ) -> Response[Snapshot]:
     """The room as it is, and what the caller may do in it."""
     seen = await see(services, caller, room_id)
@@ -173,24 +173,26 @@ async def get_room(
 
 
 @get("/v1/rooms/{room_id:str}/explain")
-async def explain(room_id: str, caller: TheCaller, services: TheServices, action: Action) -> Explanation:
+async def explain(
+    room_id: FromPath[str], caller: TheCaller, services: TheServices, action: FromQuery[Action]
+) -> Response[Explanation]:
     """Whether the caller may do `action`, and why."""
     seen = await see(services, caller, room_id)
     verdict = decide_right(seen.room, room_id, seen.tenant, caller, action)
-    return Explanation(verdict.allowed, verdict.reason)
+    return Response(Explanation(verdict.allowed, verdict.reason), headers={"cache-control": "no-store"})
 
 
 @get("/v1/rooms/{room_id:str}/events")
 async def read_events(
-    room_id: str,
+    room_id: FromPath[str],
     caller: TheCaller,
     services: TheServices,
-    after_seq: Annotated[int, Parameter(query="afterSeq", ge=0, le=2**53)] = 0,
-    before_seq: Annotated[int | None, Parameter(query="beforeSeq", ge=0, le=2**53, required=False)] = None,
-    limit: Annotated[int, Parameter(ge=1, le=MAX_EVENTS)] = 100,
-    type_: Annotated[str | None, Parameter(query="type", required=False, max_length=64)] = None,
+    after_seq: Annotated[int, QueryParameter(name="afterSeq", ge=0, le=2**53)] = 0,
+    before_seq: Annotated[int | None, QueryParameter(name="beforeSeq", ge=0, le=2**53, required=False)] = None,
+    limit: Annotated[int, QueryParameter(ge=1, le=MAX_EVENTS)] = 100,
+    type_: Annotated[str | None, QueryParameter(name="type", required=False, max_length=64)] = None,
     min_seq: MinSeq = None,
-    log_id: Annotated[str | None, Parameter(query="logId", required=False, max_length=64)] = None,
+    log_id: Annotated[str | None, QueryParameter(name="logId", required=False, max_length=64)] = None,
 ) -> Response[EventPage]:
     """A range of the log, ascending, each entry filtered for the caller."""
     seen = await see(services, caller, room_id)
@@ -223,11 +225,11 @@ async def read_events(
 
 @get("/v1/rooms/{room_id:str}/transcript")
 async def read_transcript(
-    room_id: str,
+    room_id: FromPath[str],
     caller: TheCaller,
     services: TheServices,
-    after_seq: Annotated[int, Parameter(query="afterSeq", ge=0, le=2**53)] = 0,
-    limit: Annotated[int, Parameter(ge=1, le=MAX_EVENTS)] = 100,
+    after_seq: Annotated[int, QueryParameter(name="afterSeq", ge=0, le=2**53)] = 0,
+    limit: Annotated[int, QueryParameter(ge=1, le=MAX_EVENTS)] = 100,
     min_seq: MinSeq = None,
 ) -> Response[TranscriptPage]:
     """The room as lines for people, from the projection."""
@@ -254,7 +256,11 @@ async def read_transcript(
 
 @post("/v1/rooms/{room_id:str}/messages", status_code=201, responses=Created, opt={"body": PostMessage})
 async def post_message(
-    request: Request[Any, Any, Any], room_id: str, caller: TheCaller, services: TheServices, key: KeyHeader = None
+    request: Request[Any, Any, Any],
+    room_id: FromPath[str],
+    caller: TheCaller,
+    services: TheServices,
+    key: KeyHeader = None,
 ) -> Response[Any]:
     """Say something to the people in the room."""
     command = await body_as(request, PostMessage)
@@ -264,8 +270,8 @@ async def post_message(
 @put("/v1/rooms/{room_id:str}/members/{principal:path}", responses=Done, opt={"body": MemberRole})
 async def put_member(
     request: Request[Any, Any, Any],
-    room_id: str,
-    principal: str,  # noqa: ARG001 - the route's; its exact text is in the raw path
+    room_id: FromPath[str],
+    principal: FromPath[str],  # noqa: ARG001 - the route's; its exact text is in the raw path
     caller: TheCaller,
     services: TheServices,
     key: KeyHeader = None,
@@ -279,8 +285,8 @@ async def put_member(
 @delete("/v1/rooms/{room_id:str}/members/{principal:path}", status_code=200, responses=Done)
 async def delete_member(
     request: Request[Any, Any, Any],
-    room_id: str,
-    principal: str,  # noqa: ARG001 - as above
+    room_id: FromPath[str],
+    principal: FromPath[str],  # noqa: ARG001 - as above
     caller: TheCaller,
     services: TheServices,
     key: KeyHeader = None,
@@ -292,7 +298,11 @@ async def delete_member(
 
 @post("/v1/rooms/{room_id:str}/close", status_code=200, responses=Done, opt={"body": CloseRoom})
 async def close_room(
-    request: Request[Any, Any, Any], room_id: str, caller: TheCaller, services: TheServices, key: KeyHeader = None
+    request: Request[Any, Any, Any],
+    room_id: FromPath[str],
+    caller: TheCaller,
+    services: TheServices,
+    key: KeyHeader = None,
 ) -> Response[Any]:
     """Seal the room for good."""
     command = await body_as(request, CloseRoom)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from litestar import Request, Response, get
+from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import Parameter
+from litestar.params import FromPath, HeaderParameter, QueryParameter
 
 from ...domain.errors import Unavailable
 from ..raw import RawResponse
@@ -24,21 +24,22 @@ MAX_TAIL = 500
     responses={200: ResponseSpec(str, media_type="text/event-stream", generate_examples=False, description="Frames")},  # pyright: ignore[reportArgumentType]
 )
 async def follow_room(
-    request: Request[Any, Any, Any],
-    room_id: str,
+    room_id: FromPath[str],
     caller: TheCaller,
     services: TheServices,
     after_seq: Annotated[
         str | None,
-        Parameter(query="afterSeq", required=False, max_length=32, description="The id of the last event you have."),
+        QueryParameter(
+            name="afterSeq", required=False, max_length=32, description="The id of the last event you have."
+        ),
     ] = None,
-    tail: Annotated[int, Parameter(ge=0, le=MAX_TAIL)] = DEFAULT_TAIL,
-    log_id: Annotated[str | None, Parameter(query="logId", required=False, max_length=64)] = None,
+    tail: Annotated[int, QueryParameter(ge=0, le=MAX_TAIL)] = DEFAULT_TAIL,
+    log_id: Annotated[str | None, QueryParameter(name="logId", required=False, max_length=64)] = None,
+    last_event_id: Annotated[str | None, HeaderParameter(name="Last-Event-ID", required=False)] = None,
 ) -> Response[Any]:
     """The snapshot, then every event behind the cursor, then what comes. `Last-Event-ID` wins over `afterSeq`."""
     seen = await see(services, caller, room_id)
-    last = request.headers.get("last-event-id")
-    text = last if last is not None else after_seq
+    text = last_event_id if last_event_id is not None else after_seq
     cursor = None if text is None else parse_cursor(text)
     if services.hub.draining.is_set() or services.hub.streams >= services.settings.limits.streams_per_process:
         raise Unavailable("This server takes no more streams now; try again.", retryAfterMs=2000)

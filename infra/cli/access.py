@@ -32,7 +32,9 @@ MAX_TOKEN_BYTES = 64 * 1024
 Url = Annotated[str, typer.Option(help="Where the server is.")]
 Token = Annotated[
     str | None,
-    typer.Option(help="A bearer token; better --token-file, since others see a command's arguments.", show_default=False),
+    typer.Option(
+        help="A bearer token; better --token-file, since others see a command's arguments.", show_default=False
+    ),
 ]
 TokenFile = Annotated[
     Path | None, typer.Option(help="A file with the bearer token; - reads it from stdin.", show_default=False)
@@ -47,7 +49,7 @@ _STATE_REFUSALS = frozenset({409, 410})
 
 @contextmanager
 def guarded_call() -> Generator[None]:
-    """`guarded`, and what a server may answer: unavailable (3), refused by the state of things (1), a wrong call (2)."""
+    """`guarded`, and what a server may answer: unavailable (3), refused by how things stand (1), a wrong call (2)."""
     with guarded():
         try:
             yield
@@ -58,7 +60,7 @@ def guarded_call() -> Generator[None]:
 
 
 def _code(status: int) -> int:
-    if status >= httpx.codes.INTERNAL_SERVER_ERROR or status == httpx.codes.TOO_MANY_REQUESTS:
+    if status >= 500 or status == 429:
         return UNAVAILABLE
     return FINDING if status in _STATE_REFUSALS else USAGE
 

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import psycopg
 import typer
-from rich.text import Text
 
 from ..database import Database
 from ..postgres.doctor import Check, Urls, examine
 from ..postgres.embedded_host import DatabaseStartError
-from .common import FINDING, UNAVAILABLE, DataDir, Json, err, guarded, out, print_json, settings_of
-from .render import printable
+from .common import FINDING, UNAVAILABLE, DataDir, Json, err, guarded, print_json, settings_of
+from .render import say
 
 
 def doctor(
@@ -41,8 +40,7 @@ def doctor(
             print_json({"ok": ok, "checks": checks})
         else:
             for check in checks:
-                mark = Text("ok  ", style="green") if check.ok else Text("BAD ", style="bold red")
-                out.print(mark.append(f"{check.name}: {printable(check.detail)}", style="not bold default"), soft_wrap=True)
+                say(f"{'ok ' if check.ok else 'BAD'} {check.name}: {check.detail}", "" if check.ok else "bold red")
         if not ok:
             raise typer.Exit(FINDING)
 

@@ -13,13 +13,15 @@ from typing import IO, Annotated
 import typer
 
 from ..export import export_all, export_stream
-from .common import UNAVAILABLE, USAGE, DataDir, Json, database_of, err, fail, guarded, print_json, settings_of
+from .common import UNAVAILABLE, USAGE, DataDir, Json, database_of, fail, guarded, print_json, settings_of
 from .progress import bar
-from .render import printable
+from .render import printable, remark
 
 
 def export(
-    room: Annotated[str | None, typer.Argument(help="A room, or a stream (kind:id).", show_default=False)] = None,
+    room: Annotated[
+        str | None, typer.Argument(metavar="ROOM", help="A room, or a stream (kind:id).", show_default=False)
+    ] = None,
     data_dir: DataDir = None,
     everything: Annotated[bool, typer.Option("--all", help="Every stream, as one snapshot of the log.")] = False,
     file: Annotated[
@@ -47,7 +49,7 @@ def export(
         if json:
             print_json({"events": events, "file": str(file)})
         else:
-            err.print(f"{events} events exported", highlight=False)
+            remark(f"{events} events exported")
 
 
 @contextlib.contextmanager

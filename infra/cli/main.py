@@ -26,7 +26,7 @@ VERBS = {
 """Every verb, under the heading of the help that it stands in."""
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it so
+def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"minutebook {__version__}")
         raise typer.Exit

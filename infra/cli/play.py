@@ -32,9 +32,9 @@ from .access import (
     guarded_call,
     room_of,
 )
-from .common import USAGE, DataDir, Json, err, fail, out, print_json, settings_of
+from .common import USAGE, DataDir, Json, fail, print_json, settings_of
 from .progress import bar
-from .render import printable
+from .render import printable, remark, say
 
 MAX_PACE_S = 3600.0
 MAX_SPEED = 1_000_000.0
@@ -100,10 +100,12 @@ async def open_room(api: Api, title: str) -> str:
     return str(answer["id"])
 
 
-def play(  # noqa: PLR0913 - one option a line of the help
-    file: Annotated[Path, typer.Argument(help="A recording of SWE-agent (.traj).")],
+def play(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording of SWE-agent (.traj).")],
     data_dir: DataDir = None,
-    room: Annotated[str | None, typer.Option(help="The room; a new one is opened without it.", show_default=False)] = None,
+    room: Annotated[
+        str | None, typer.Option(help="The room; a new one is opened without it.", show_default=False)
+    ] = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
     token_file: TokenFile = None,
@@ -134,11 +136,9 @@ def play(  # noqa: PLR0913 - one option a line of the help
         if json:
             print_json(played)
         else:
-            out.print(
+            say(
                 f"{played.items - played.already} of {played.items} items pushed into room {played.room} as"
-                f" agent:{played.run_id}; the run ended: {played.reason}",
-                highlight=False,
-                soft_wrap=True,
+                f" agent:{played.run_id}; the run ended: {played.reason}"
             )
 
 
@@ -184,7 +184,7 @@ async def _play(url: str, run: Run, run_id: str, room_id: str | None, sources: _
             )
             hello = await player.hello()
             _check_room(hello, room_id)
-            err.print(f"run {run_id} in room {hello.room_id}", highlight=False)
+            remark(f"run {run_id} in room {hello.room_id}")
             return await player.play(hello, end_reason(run))
 
 

@@ -9,9 +9,9 @@ import typer
 from ..postgres.rebuild import RebuildError, Report
 from ..postgres.rebuild import rebuild as run_rebuild
 from ..postgres.views import PROJECTIONS
-from .common import FINDING, UNAVAILABLE, USAGE, DataDir, Json, database_of, err, fail, guarded, out, print_json, settings_of
+from .common import FINDING, UNAVAILABLE, USAGE, DataDir, Json, database_of, fail, guarded, print_json, settings_of
 from .progress import bar
-from .render import printable
+from .render import complain, printable, say
 
 MAX_SHOWN = 20
 """Streams with differences that are listed for each projection; --json lists all."""
@@ -19,7 +19,8 @@ MAX_SHOWN = 20
 
 def rebuild(
     name: Annotated[
-        str | None, typer.Argument(help=f"One of {', '.join(PROJECTIONS)}; without it all.", show_default=False)
+        str | None,
+        typer.Argument(metavar="NAME", help=f"One of {', '.join(PROJECTIONS)}; without it all.", show_default=False),
     ] = None,
     data_dir: DataDir = None,
     check: Annotated[bool, typer.Option("--check", "--dry-run", help="Compare only; change nothing.")] = False,
@@ -44,7 +45,11 @@ def rebuild(
 def _one(url: str, name: str, *, check: bool) -> Report:
     try:
         with bar(name) as tell:
-            return run_rebuild(url, PROJECTIONS[name], check=check, progress=lambda *step: tell(f"{name}: {step[0]}", *step[1:]))
+
+            def told(doing: str, done: int, total: int) -> None:
+                tell(f"{name}: {doing}", done, total)
+
+            return run_rebuild(url, PROJECTIONS[name], check=check, progress=told)
     except RebuildError as error:
         fail(str(error), UNAVAILABLE)
 
@@ -55,25 +60,11 @@ def _findings(reports: list[Report]) -> bool:
 
 def _print(report: Report) -> None:
     done = "rebuilt" if report.is_swapped else "compared"
-    out.print(
+    say(
         f"{report.projection}: {done}, {report.events} events of {report.streams} streams;"
-        f" {len(report.differences)} of {report.compared} compared streams differ",
-        highlight=False,
-        soft_wrap=True,
+        f" {len(report.differences)} of {report.compared} compared streams differ"
     )
-    for difference in report.differences[:MAX_SHOWN]:
-        err.print(
-            f"  {printable(difference.stream)}: {difference.missing} rows missing or other, {difference.extra} too many or other",
-            style="red",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+    for each in report.differences[:MAX_SHOWN]:
+        complain(f"  {each.stream}: {each.missing} rows are missing or other, {each.extra} too many or other")
     for stream in report.parked:
-        err.print(
-            f"  {printable(stream)}: cannot be folded; see `minutebook doctor`",
-            style="red",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        complain(f"  {stream}: cannot be folded; see `minutebook doctor`")

@@ -1,4 +1,4 @@
-"""A room's entries as coloured lines for a terminal. What people and agents wrote is untrusted: it is shown, never obeyed."""
+"""What the verbs print. What people and agents wrote is untrusted data: a terminal shows it and never obeys it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ...domain.errors import Damaged
 from ...domain.events import Opaque
 from ...domain.rooms.events import ROOM_EVENTS, StoredRoomEvent, ToolCalled, ToolReturned
 from ...projections.transcript import Line, describe
+from .common import err, out
 
 MESSAGE_LINES = 16
 RESULT_LINES = 6
@@ -82,6 +83,21 @@ def entry(data: str, *, full: bool = False) -> Text:
     if body:
         text.append_text(_body(body, style, 10_000_000 if full else limit, full=full))
     return text
+
+
+def say(words: str, style: str = "") -> None:
+    """Words on stdout."""
+    out.print(Text(printable(words), style=style), soft_wrap=True)
+
+
+def remark(words: str) -> None:
+    """Words on stderr that are no result."""
+    err.print(Text(printable(words), style=QUIET), soft_wrap=True)
+
+
+def complain(words: str) -> None:
+    """A finding on stderr."""
+    err.print(Text(printable(words), style="red"), soft_wrap=True)
 
 
 def _who(actor: Actor) -> Text:

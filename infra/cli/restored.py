@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ..postgres.restored import mark_restored
-from .common import DataDir, Json, database_of, guarded, out, print_json, settings_of
+from .common import DataDir, Json, database_of, guarded, print_json, settings_of
+from .render import say
 
 
 def restored(
@@ -22,6 +23,6 @@ def restored(
         if json:
             print_json(name)
         elif name.after is None:
-            out.print(f"log {name.before}; {name.queued} ranges wait for the audit feed", highlight=False, soft_wrap=True)
+            say(f"log {name.before}; {name.queued} ranges wait for the audit feed")
         else:
-            out.print(f"log {name.after} (it was {name.before}); start the servers now", highlight=False, soft_wrap=True)
+            say(f"log {name.after} (it was {name.before}); start the servers now")

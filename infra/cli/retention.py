@@ -9,9 +9,9 @@ import msgspec
 import typer
 
 from ..postgres.retention import RetentionBroken, RetentionReport, purge_expired
-from .common import FINDING, DataDir, Json, database_of, err, fail, guarded, out, print_json, settings_of
+from .common import FINDING, DataDir, Json, database_of, fail, guarded, print_json, settings_of
 from .progress import bar
-from .render import printable
+from .render import complain, printable, say
 
 
 def retention(
@@ -41,19 +41,10 @@ def retention(
 def _print(report: RetentionReport) -> None:
     verb = "would be deleted" if report.is_dry_run else "deleted"
     for each in report.tenants:
-        out.print(
-            printable(f"{each.tenant}: {each.streams} streams with {each.events} events, and {each.keys} keys {verb}"),
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        say(f"{each.tenant}: {each.streams} streams with {each.events} events, and {each.keys} keys {verb}")
     if not report.tenants:
-        out.print("nothing has expired", highlight=False)
+        say("nothing has expired")
     elif not report.is_dry_run:
-        out.print(
-            f"{report.remaining_streams} expired streams and {report.remaining_keys} expired keys remain",
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(f"{report.remaining_streams} expired streams and {report.remaining_keys} expired keys remain")
     for failure in report.failures:
-        err.print(printable(failure), style="red", highlight=False, markup=False, soft_wrap=True)
+        complain(failure)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.text import Text
 
 from ...domain.principals import DEFAULT_TENANT
 from ..api_client import TokenSource
@@ -28,8 +26,8 @@ from .access import (
     room_of,
     tokens_of,
 )
-from .common import FINDING, USAGE, DataDir, Json, err, fail, out
-from .render import QUIET, entry, printable, printable_json
+from .common import FINDING, USAGE, DataDir, Json, fail, out
+from .render import entry, printable_json, remark
 
 DEFAULT_TAIL = 50
 MAX_TAIL = 500
@@ -65,19 +63,15 @@ class Viewer:
             case "state" if self.through is None:
                 self.through, self.seq = int(data["throughSeq"]), int(data["fromSeq"]) - 1
                 title = data.get("title") or "without a title"
-                self.say(f"room {data['id']}: {title}, {data['phase']}, {self.through} entries")
+                _note(f"room {data['id']}: {title}, {data['phase']}, {self.through} entries")
             case "reset":
-                self.say(f"the log is another one or shorter than the position; going on behind entry {data['lastSeq']}")
+                _note(f"the log is another one or shorter than the position; going on behind entry {data['lastSeq']}")
             case "error":
-                self.say(f"the server had to stop the stream ({data.get('code')})")
+                _note(f"the server had to stop the stream ({data.get('code')})")
             case "closed":
-                self.say(f"the stream is over ({data.get('reason')})")
+                _note(f"the stream is over ({data.get('reason')})")
             case _:
                 pass
-
-    def say(self, words: str) -> None:
-        """A remark of the program itself, on stderr."""
-        err.print(Text(printable(f"— {words}"), style=QUIET), soft_wrap=True)
 
     def _write(self, data: str) -> None:
         shown = printable_json(data) if sys.stdout.isatty() else data
@@ -85,8 +79,8 @@ class Viewer:
         sys.stdout.buffer.flush()
 
 
-def tail(  # noqa: PLR0913 - one option a line of the help
-    room: Annotated[str, typer.Argument(help="The room's id.")],
+def tail(
+    room: Annotated[str, typer.Argument(metavar="ROOM", help="The room's id.")],
     data_dir: DataDir = None,
     url: Url = DEFAULT_URL,
     token: Token = None,
@@ -121,11 +115,15 @@ def tail(  # noqa: PLR0913 - one option a line of the help
             fail(str(error), FINDING)
 
 
+def _note(words: str) -> None:
+    remark(f"-- {words}")
+
+
 async def _tail(
     url: str, tokens: TokenSource, room_id: str, viewer: Viewer, start: tuple[int | None, int | None], *, follow: bool
 ) -> None:
     async with client_of(url) as client:
-        follower = Follower(client, tokens, room_id, after=start[0], tail=start[1], notice=viewer.say)
+        follower = Follower(client, tokens, room_id, after=start[0], tail=start[1], notice=_note)
         async with contextlib.aclosing(follower.frames()) as frames:
             async for frame in frames:
                 viewer.show(frame)

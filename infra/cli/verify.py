@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from ...domain.ids import is_room_id
 from ..export import VerifyReport, verify_database, verify_file
-from .common import FINDING, USAGE, DataDir, Json, database_of, err, fail, guarded, out, print_json, settings_of
+from .common import FINDING, USAGE, DataDir, Json, database_of, fail, guarded, print_json, settings_of
 from .progress import bar
-from .render import printable
+from .render import complain, printable, say
 
 _STREAM = re.compile(r"[a-z_]+:[^/]+")
 
@@ -20,7 +21,11 @@ _STREAM = re.compile(r"[a-z_]+:[^/]+")
 def verify(
     target: Annotated[
         str | None,
-        typer.Argument(help="A room, a stream (kind:id), or an exported file; without it every stream.", show_default=False),
+        typer.Argument(
+            metavar="STREAM|ROOM|FILE",
+            help="A room, a stream (kind:id), or an exported file; without it every stream.",
+            show_default=False,
+        ),
     ] = None,
     data_dir: DataDir = None,
     json: Json = False,
@@ -34,7 +39,7 @@ def verify(
             with database_of(settings_of(data_dir)) as database, bar("verifying") as tell:
                 report = verify_database(database.url("auditor"), target, lambda done, total: tell("", done, total))
         if json:
-            print_json({"ok": report.ok, "report": report})
+            print_json(_shape(report))
         else:
             _print(report)
         if not report.ok:
@@ -59,28 +64,21 @@ def _verify_file(path: Path) -> VerifyReport:
         fail(f"{printable(str(path))} cannot be read ({error.strerror}).", USAGE)
 
 
+def _shape(report: VerifyReport) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(report)
+    return {"ok": report.ok, "logId": fields.pop("log_id"), **fields}
+
+
 def _print(report: VerifyReport) -> None:
     gone = f", {report.erased} of them erased" if report.erased else ""
     hidden = f", {report.restricted} of them restricted" if report.restricted else ""
     verdict = "the chain holds" if report.ok else f"{report.breaks} faults"
-    out.print(
-        f"{verdict}: {report.events} events of {report.streams} streams{gone}{hidden}", highlight=False, soft_wrap=True
-    )
+    say(f"{verdict}: {report.events} events of {report.streams} streams{gone}{hidden}")
     if report.head is not None and report.ok:
-        out.print(f"head {printable(report.head)}", highlight=False, soft_wrap=True)
+        say(f"head {report.head}")
     if report.partial:
-        out.print(
-            f"{report.partial} streams begin in the middle; nothing vouches for what came before.",
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(f"{report.partial} streams begin in the middle; nothing vouches for what came before.")
     for finding in report.findings:
         places = (("line", finding.line), ("stream", finding.stream), ("seq", finding.seq))
         where = ", ".join(f"{name} {value}" for name, value in places if value is not None)
-        err.print(
-            printable(f"  {where + ': ' if where else ''}{finding.what}"),
-            style="red",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        complain(f"  {where + ': ' if where else ''}{finding.what}")

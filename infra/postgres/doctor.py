@@ -1,4 +1,4 @@
-"""`minutebook doctor`: whether the log is guarded, whole and followed, each as a named check with words for a person."""
+"""`minutebook doctor`: whether the log is guarded, whole and followed; each a named check with words for a person."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ def examine(urls: Urls, *, quick: bool = False, told: Callable[[str], None] | No
     psycopg.OperationalError where the database cannot be reached at all.
     """
     tell = told or _silent
+    with psycopg.connect(urls.activity, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+        if _one(connection, "SELECT to_regclass('minutebook.events') IS NULL")[0]:
+            return [Check("migrations", False, "this database was not migrated; run `minutebook migrate`")]
+    checks: list[Check] = []
     with psycopg.connect(urls.auditor, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         connection.execute("SET search_path = pg_catalog, pg_temp")
-        if connection.execute("SELECT to_regclass('minutebook.events') IS NULL").fetchone() == (True,):
-            return [Check("migrations", False, "this database was not migrated; run `minutebook migrate`")]
-        checks: list[Check] = []
         for name, look in _looks(urls, quick=quick):
             tell(name)
             try:
@@ -65,7 +66,7 @@ def examine(urls: Urls, *, quick: bool = False, told: Callable[[str], None] | No
             except psycopg.Error as error:
                 words = error.diag.message_primary or str(error).partition("\n")[0] or type(error).__name__
                 checks.append(Check(name, False, f"could not be looked at: {words}"))
-        return checks
+    return checks
 
 
 def _silent(_name: str) -> None:
@@ -88,7 +89,7 @@ def _looks(urls: Urls, *, quick: bool) -> Iterator[tuple[str, _Look]]:
     yield "projections", _projections
     yield "parked", _parked
     yield "listener", lambda name, c: _listener(name, c, urls)
-    yield "transactions", lambda name, c: _transactions(name, c, urls.activity)
+    yield "transactions", lambda name, _: _transactions(name, urls.activity)
     yield "auditFeed", _audit_feed
 
 
@@ -147,7 +148,9 @@ def _gaps(name: str, connection: Connection, *, quick: bool) -> Check:
         f"{stream}: version {version}, but {count} events up to {last}, or another head"
         for stream, version, count, last in connection.execute(_GAPS, {"first": first})
     ]
-    faults += [f"events of stream {row[0]}, which is not there" for row in connection.execute(_ORPHANS, {"first": first})]
+    faults += [
+        f"events of stream {row[0]}, which is not there" for row in connection.execute(_ORPHANS, {"first": first})
+    ]
     streams = _one(connection, "SELECT count(*) FROM minutebook.streams s WHERE s.id >= %s", (first,))[0]
     return _listed(name, faults, f"none in {streams} streams")
 
@@ -237,8 +240,8 @@ ORDER BY 3 DESC
 """
 
 
-def _transactions(name: str, connection: Connection, url: str) -> Check:
-    """Transactions that wrote, here or, where the audit feed is on, in any database of the cluster: it waits for all."""
+def _transactions(name: str, url: str) -> Check:
+    """Transactions that wrote: here, or with the audit feed on, which waits for all, anywhere in the cluster."""
     with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as seeing:
         rows = seeing.execute(_TRANSACTIONS).fetchall()
     faults = [

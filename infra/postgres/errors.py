@@ -38,8 +38,8 @@ def is_data_error(error: BaseException) -> bool:
     """Whether one value of the batch is to blame, so that the batch is worth repeating in parts."""
     if isinstance(error, psycopg.Error):
         return isinstance(error, psycopg.DataError) or (error.sqlstate or "").startswith(DATA_CLASSES)
-    # What cannot even be encoded: a lone surrogate, an object that is no JSON.
-    return isinstance(error, ValueError | TypeError)
+    # What cannot even be encoded: a lone surrogate, a number beyond 64 bits, an object that is no JSON.
+    return isinstance(error, ValueError | TypeError | OverflowError)
 
 
 def translate(error: BaseException) -> MinutebookError:
@@ -57,7 +57,7 @@ def translate(error: BaseException) -> MinutebookError:
         refusal = LeaseLost("The stream or lease is gone.")
     elif state == "MB004":
         refusal = Invalid("An event needs a payload, and lists without nulls or lists in them.")
-    elif state.startswith(("22", "54")) or isinstance(error, psycopg.DataError | UnicodeError):
+    elif state.startswith(("22", "54")) or isinstance(error, psycopg.DataError | UnicodeError | OverflowError):
         refusal = Invalid("A value cannot be stored; remove control characters and out-of-range numbers.")
     elif state.startswith(("08", "53", "57", "58", "25", "40", "55")) or isinstance(
         error, psycopg.OperationalError | psycopg.InterfaceError | OSError | TimeoutError

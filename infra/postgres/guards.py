@@ -12,9 +12,9 @@ from typing import Any, LiteralString, NamedTuple, get_args
 
 import psycopg
 
+from . import views
 from .migrate import sql_files
 from .pool import RoleName
-from . import views
 
 ROLES = tuple(f"minutebook_{name}" for name in get_args(RoleName))
 OWNERS = {"minutebook": "minutebook_owner", views.SCHEMA: "minutebook_projector"}
@@ -144,7 +144,9 @@ def grant_faults(connection: Connection) -> list[str]:
         if not row[0].endswith(views.SHADOW)
     ]
     wanted = set(_wanted_grants([f"{views.SCHEMA}.{table}" for table in tables]))
-    have = {Grant(*row) for row in connection.execute(_HAVE_GRANTS, {"schemas": list(OWNERS), "not": f"%{views.SHADOW}"})}
+    have = {
+        Grant(*row) for row in connection.execute(_HAVE_GRANTS, {"schemas": list(OWNERS), "not": f"%{views.SHADOW}"})
+    }
     faults = [f"missing: {grant}" for grant in sorted(wanted - have)]
     foreign = {grant for grant in have if grant.role not in (*ROLES, "PUBLIC") and grant.privilege.startswith("SELECT")}
     return faults + [f"too much: {grant}" for grant in sorted(have - wanted - foreign)]
@@ -170,9 +172,7 @@ WHERE x.grantee <> s.relowner
 
 
 def _wanted_grants(view_tables: list[str]) -> Iterator[Grant]:
-    defaults = "".join(
-        f"GRANT SELECT ON {table} TO minutebook_app, minutebook_auditor;\n" for table in view_tables
-    )
+    defaults = "".join(f"GRANT SELECT ON {table} TO minutebook_app, minutebook_auditor;\n" for table in view_tables)
     for privileges, objects, roles in _GRANT.findall(_COMMENT.sub("", _text()) + "\n" + defaults):
         tables = view_tables if "ALL TABLES IN SCHEMA" in objects else _names(objects)
         for privilege, columns in _PRIVILEGE.findall(privileges):
@@ -193,7 +193,14 @@ def role_faults(connection: Connection) -> list[str]:
         " r.rolcanlogin AND r.rolname = 'minutebook_owner' FROM pg_roles r WHERE r.rolname = ANY (%s) ORDER BY 1",
         (list(ROLES),),
     ).fetchall()
-    rights = ("is a superuser", "has BYPASSRLS", "may create roles", "may create databases", "may replicate", "may log in")
+    rights = (
+        "is a superuser",
+        "has BYPASSRLS",
+        "may create roles",
+        "may create databases",
+        "may replicate",
+        "may log in",
+    )
     faults = [f"role {name} is missing" for name in ROLES if name not in {row[0] for row in rows}]
     faults += [f"{row[0]} {right}" for row in rows for right, has in zip(rights, row[1:], strict=True) if has]
     faults += [
@@ -206,15 +213,15 @@ def role_faults(connection: Connection) -> list[str]:
     ]
     for schema, owner in OWNERS.items():
         found = connection.execute(
-            "SELECT format('%%I.%%I', %(schema)s, c.relname), pg_get_userbyid(c.relowner) FROM pg_class c"
-            " WHERE c.relnamespace = %(schema)s::regnamespace AND c.relkind IN ('r', 'S', 'v', 'm')"
+            "SELECT format('%%I.%%I', %(schema)s::text, c.relname), pg_get_userbyid(c.relowner) FROM pg_class c"
+            " WHERE c.relnamespace = %(schema)s::text::regnamespace AND c.relkind IN ('r', 'S', 'v', 'm')"
             " AND pg_get_userbyid(c.relowner) <> %(owner)s",
             {"schema": schema, "owner": owner},
         )
         faults += [f"{name} belongs to {other}, not to {owner}" for name, other in found]
         makers = connection.execute(
-            "SELECT r.rolname FROM pg_roles r WHERE r.rolname = ANY (%(roles)s) AND r.rolname <> %(owner)s"
-            " AND has_schema_privilege(r.oid, %(schema)s, 'CREATE')",
+            "SELECT r.rolname FROM pg_roles r WHERE r.rolname = ANY (%(roles)s) AND r.rolname <> %(owner)s::text"
+            " AND has_schema_privilege(r.oid, %(schema)s::text, 'CREATE')",
             {"roles": list(ROLES), "schema": schema, "owner": owner},
         )
         faults += [f"{name} may create in schema {schema}" for (name,) in makers]

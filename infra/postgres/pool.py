@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Literal, LiteralString, cast, get_args
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -42,9 +42,8 @@ def url_for(url: str, role: RoleName) -> str:
     without one."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    query = [(key, value) for key, value in parse_qsl(parts.query) if key not in ("user", *_SECRETS)]
     netloc = f"{quote('minutebook_' + role)}@{host}"
-    return urlunsplit(parts._replace(netloc=netloc, query=urlencode(query)))
+    return urlunsplit(parts._replace(netloc=netloc, query=_without(parts.query, ("user", *_SECRETS))))
 
 
 def redacted(url: str) -> str:
@@ -61,9 +60,14 @@ def redacted(url: str) -> str:
     return urlunsplit(
         parts._replace(
             netloc=f"{name}@{host}" if user else host,
-            query=urlencode([(key, value) for key, value in parse_qsl(parts.query) if key not in _SECRETS]),
+            query=_without(parts.query, _SECRETS),
         )
     )
+
+
+def _without(query: str, names: Collection[str]) -> str:
+    """A query without some parameters, the others as they were written: libpq knows no `+` for a space."""
+    return "&".join(pair for pair in query.split("&") if unquote(pair.partition("=")[0]) not in names)
 
 
 async def check_role(connection: psycopg.AsyncConnection[Any], role: RoleName) -> None:

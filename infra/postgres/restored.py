@@ -36,5 +36,9 @@ def mark_restored(url: str, *, dry_run: bool = False) -> LogName:
         raise RoleRefused(
             "Only the owner of the log may do this: set database.ownerUrl to the role that migrates."
         ) from error
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.InvalidParameterValue) as error:
+    except (
+        psycopg.errors.UndefinedTable,
+        psycopg.errors.UndefinedFunction,
+        psycopg.errors.InvalidParameterValue,
+    ) as error:
         raise RoleRefused("This database was not migrated to this version; run `minutebook migrate` first.") from error

@@ -9,17 +9,16 @@ from typing import Any, LiteralString
 
 import msgspec
 import psycopg
+from psycopg import sql
 
-from .pool import CONNECT_TIMEOUT_S, check_role
+from .pool import CONNECT_TIMEOUT_S, RoleName, check_role
 
 MAX_FAILURES = 20
 """Streams that could not be purged and are named in the report."""
 
 _NOW = "SELECT clock_timestamp()"
 
-_EXPIRED = (
-    "s.sealed AND NOT s.held AND s.closed_at + make_interval(days => s.retention_days) <= %(now)s::timestamptz"
-)
+_EXPIRED = "s.sealed AND NOT s.held AND s.closed_at + make_interval(days => s.retention_days) <= %(now)s::timestamptz"
 _EXPIRED_BY_TENANT: LiteralString = (
     f"SELECT s.tenant, count(*), coalesce(sum(s.version), 0)::bigint FROM minutebook.streams s WHERE {_EXPIRED}"  # noqa: S608 - constants only
     " GROUP BY 1"
@@ -89,7 +88,7 @@ _Session = psycopg.AsyncConnection[tuple[Any, ...]]
 async def purge_expired(
     url: str, auditor_url: str, *, dry_run: bool = False, told: Callable[[int, int], None] | None = None
 ) -> RetentionReport:
-    """Delete what expired up to now. `url` is the retention role's; the auditor's eyes are not narrowed by its policies.
+    """Delete what expired up to now. `url` is the retention role's, whose policies do not narrow the auditor's eyes.
 
     Raises RoleRefused for another role, and RetentionBroken where a right is missing or row-level security hides from
     the retention role what has expired: a purge that deletes nothing must never look like one that had nothing to do
@@ -116,11 +115,11 @@ async def purge_expired(
         )
 
 
-async def _connect(url: str, role: Any) -> _Session:
+async def _connect(url: str, role: RoleName) -> _Session:
     connection = await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
     try:
         await check_role(connection, role)
-        await connection.execute(f"SET ROLE minutebook_{role}")  # pyright: ignore[reportArgumentType]
+        await connection.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(f"minutebook_{role}")))
         await connection.execute("SET search_path = pg_catalog, pg_temp")
     except BaseException:
         await connection.close()
@@ -177,7 +176,9 @@ async def _purge(
 
 
 async def _count(auditor: _Session, now: datetime) -> list[TenantReport]:
-    streams = {row[0]: row[1:] for row in await _rows(auditor, _EXPIRED_BY_TENANT, {"now": now})}
+    streams: dict[str, tuple[int, int]] = {
+        tenant: (count, events) for tenant, count, events in await _rows(auditor, _EXPIRED_BY_TENANT, {"now": now})
+    }
     keys: dict[str, int] = dict(await _rows(auditor, _OLD_KEYS_BY_TENANT, {"now": now}))  # pyright: ignore[reportArgumentType]
     return [
         TenantReport(tenant, *streams.get(tenant, (0, 0)), keys.get(tenant, 0))

@@ -178,11 +178,17 @@ def as_role(superuser: psycopg.Connection, role: str) -> None:
     superuser.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(f"minutebook_{role}")))
 
 
-def until_blocked(superuser: psycopg.Connection, pid: int, *, timeout_s: float = 20.0) -> None:
-    """Return once the session `pid` waits for a lock of another. Asks the database, so nothing is guessed by time."""
+def until(connection: psycopg.Connection, question: str, *parameters: Any, timeout_s: float = 20.0) -> None:
+    """Return once the database answers the question with true; fails after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
-    while not one(superuser, "SELECT cardinality(pg_blocking_pids(%s)) > 0", pid):
-        assert time.monotonic() < deadline, f"session {pid} never waited"
+    while not one(connection, question, *parameters):
+        assert time.monotonic() < deadline, f"never came true: {question}"
+        connection.execute("SELECT pg_sleep(0.002)")
+
+
+def until_blocked(superuser: psycopg.Connection, pid: int) -> None:
+    """Return once the session `pid` waits for a lock of another."""
+    until(superuser, "SELECT cardinality(pg_blocking_pids(%s)) > 0", pid)
 
 
 class Background:

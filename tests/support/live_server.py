@@ -17,7 +17,6 @@ from typing import IO, Any, NamedTuple
 
 import httpx
 import psycopg
-
 from minutebook.domain.principals import DEFAULT_TENANT, Principal
 from minutebook.infra.dev_issuer import DevelopmentIssuer
 from minutebook.infra.postgres.embedded import EmbeddedPostgres

@@ -79,10 +79,12 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(ParticipantLeft, _principals),
     st.builds(RunStarted, _runs, _words),
     st.builds(RunEnded, _runs, st.sampled_from(get_args(EndReason))),
-    st.builds(PayloadErased, st.integers(1, 50)),
+    st.builds(PayloadErased, st.integers(1, 12)),
     st.builds(MessagePosted, _words, st.lists(_principals, max_size=3).map(tuple)),
     st.builds(TurnReported, _runs, _words, st.sampled_from(["started", "completed", "cancelled", "failed"])),
-    st.builds(ToolCalled, _calls, _words, st.dictionaries(_words, _words, max_size=2), st.sampled_from(["policy", None])),
+    st.builds(
+        ToolCalled, _calls, _words, st.dictionaries(_words, _words, max_size=2), st.sampled_from(["policy", None])
+    ),
     st.builds(ToolReturned, _calls, st.sampled_from(["ok", "error"]), _words, st.booleans(), st.integers(0, 2**31)),
     st.builds(HarnessReported, st.sampled_from(get_args(HarnessKind))),
 )

@@ -23,12 +23,14 @@ NEXT_RUN = "runrunbb"
 
 def human(name: str, **fields: Any) -> Caller:
     """A person of the room's tenant, with no group unless `fields` say so."""
-    return Caller(Principal("human", name), **{"tenant": TENANT, **fields})
+    given_fields: dict[str, Any] = {"tenant": TENANT, **fields}
+    return Caller(Principal("human", name), **given_fields)
 
 
 def agent(run_id: str = RUN, **fields: Any) -> Caller:
     """The bridge of a run, with a token for the room."""
-    return Caller(Principal("agent", run_id), **{"tenant": TENANT, "room_id": ROOM, **fields})
+    given_fields: dict[str, Any] = {"tenant": TENANT, "room_id": ROOM, **fields}
+    return Caller(Principal("agent", run_id), **given_fields)
 
 
 OWNER = human("olga")

@@ -25,11 +25,15 @@ def test_without_a_reason_none_is_recorded() -> None:
 
 def test_the_run_ends_first_and_its_open_turn_fails() -> None:
     turn = pushed("events:1", TurnReported(RUN, "t1", "started"))
-    decision = given(OPENED, *STARTED, turn).when(asked(close_room, CloseRoom(), OWNER)).then(
-        TurnReported(RUN, "t1", "failed"),
-        RunEnded(RUN, "room_closed"),
-        ParticipantLeft(f"agent:{RUN}"),
-        RoomClosed(),
+    decision = (
+        given(OPENED, *STARTED, turn)
+        .when(asked(close_room, CloseRoom(), OWNER))
+        .then(
+            TurnReported(RUN, "t1", "failed"),
+            RunEnded(RUN, "room_closed"),
+            ParticipantLeft(f"agent:{RUN}"),
+            RoomClosed(),
+        )
     )
     assert [(new.actor, new.origin) for new in decision.events[:3]] == [(SERVER, "broker")] * 3
     assert decision.events[3].origin == "client"

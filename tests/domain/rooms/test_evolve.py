@@ -42,7 +42,9 @@ def moved(room: Room, event: Any) -> dict[str, Any]:
     recorded = event if hasattr(event, "origin_key") else pushed("", event)
     recorded = recorded if recorded.origin_key else type(recorded)(1, recorded.actor, None, None, recorded.event)
     after = evolve(room, recorded)
-    return {name: getattr(after, name) for name in Room.__struct_fields__ if getattr(after, name) != getattr(room, name)}
+    return {
+        name: getattr(after, name) for name in Room.__struct_fields__ if getattr(after, name) != getattr(room, name)
+    }
 
 
 def run(**fields: Any) -> dict[str, Any]:

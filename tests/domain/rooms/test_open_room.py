@@ -25,9 +25,7 @@ def opening(command: OpenRoom = PLAIN, caller: Caller = MEMBER_OF_GROUP, limits:
 
 
 def test_the_caller_owns_and_drives() -> None:
-    decision = opening().then(
-        RoomOpened(owner="human:mia", driver="human:mia", data_class="internal", retention="90d")
-    )
+    decision = opening().then(RoomOpened(owner="human:mia", driver="human:mia", data_class="internal", retention="90d"))
     assert decision.events[0].actor == MEMBER_OF_GROUP.principal
     assert decision.events[0].actor_role == "owner"
     assert not decision.seal

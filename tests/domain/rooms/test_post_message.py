@@ -45,8 +45,10 @@ def test_a_run_speaks_as_itself() -> None:
 
 def test_recipients_and_cause_are_kept() -> None:
     command = PostMessage("look", to=("human:wanda", f"agent:{RUN}"), caused_by=1)
-    decision = given(OPENED).when(asked(post_message, command, OWNER)).then(
-        MessagePosted("look", ("human:wanda", f"agent:{RUN}"))
+    decision = (
+        given(OPENED)
+        .when(asked(post_message, command, OWNER))
+        .then(MessagePosted("look", ("human:wanda", f"agent:{RUN}")))
     )
     assert decision.events[0].caused_by == 1
 

@@ -36,7 +36,7 @@ from room_scenes import (
 CALL = {"callId": "c1", "tool": "bash", "args": {"command": "ls"}, "decidedBy": "policy"}
 RESULT = {"callId": "c1", "status": "ok", "output": "a\n", "truncated": False, "bytes": 2}
 TURN = {"runId": RUN, "turnId": "t1", "phase": "started"}
-SAID = {"kind": "chat", "text": "done", "to": [], "delivery": "none"}
+SAID: dict[str, Any] = {"kind": "chat", "text": "done", "to": [], "delivery": "none"}
 RUNNING_ROOM = given(OPENED, *STARTED)
 
 
@@ -145,9 +145,7 @@ def test_what_lies_deeper_is_data() -> None:
     ids=["infinity", "big integer", "twice", "deep", "nan", "twice without NUL", "twice repaired", "both"],
 )
 def test_b42_b44_b45_what_cannot_be_stored_keeps_its_place(raw: bytes, reason: str) -> None:
-    decision = RUNNING_ROOM.when(
-        pushing(("events:1", "state_changed", raw), ("events:2", "tool_call", CALL))
-    ).decided()
+    decision = RUNNING_ROOM.when(pushing(("events:1", "state_changed", raw), ("events:2", "tool_call", CALL))).decided()
     body = {"refused": True, "type": "state_changed", "reason": reason}
     assert decision.events[0].event == Unstorable("state_changed", body)
     assert decision.events[0].payload() == body

@@ -41,7 +41,7 @@ from minutebook.domain.rooms.state import INITIAL, Room, evolve
 from room_scenes import ADMIN, ROOM, SYSTEM, TENANT, agent, human, pushing
 
 MEMBERS = 5
-EVENTS = 16
+EVENTS = 10
 
 NAMES = [f"human:p{n}" for n in range(6)]
 RUNS = ["runrunaa", "runrunbb"]
@@ -71,7 +71,7 @@ class RoomMachine(RuleBasedStateMachine):
             return None
         assert self.sealed_at is None or not decision.events, "a sealed room took an event"
         for new in decision.events:
-            recorded = Recorded(len(self.log) + 1, new.actor, new.run_id, new.origin_key, new.event)
+            recorded: Recorded[Any] = Recorded(len(self.log) + 1, new.actor, new.run_id, new.origin_key, new.event)
             self.log.append(recorded)
             self.room = evolve(self.room, recorded)
             self.bytes += size(new)

@@ -52,8 +52,10 @@ def test_below_the_limits_nothing_is_added() -> None:
 
 
 def test_the_event_that_reaches_the_limit_is_stored_and_the_room_sealed() -> None:
-    decision = given(OPENED).when(sealed_by(asked(post_message, HELLO, OWNER), events=2)).then(
-        MessagePosted("hello"), LimitReached("events"), RoomClosed("limit")
+    decision = (
+        given(OPENED)
+        .when(sealed_by(asked(post_message, HELLO, OWNER), events=2))
+        .then(MessagePosted("hello"), LimitReached("events"), RoomClosed("limit"))
     )
     assert decision.seal
     assert [new.actor for new in decision.events[1:]] == [SERVER, SERVER]
@@ -89,7 +91,11 @@ def test_a_run_that_the_limit_finds_running_ends_first() -> None:
 def test_a_run_that_starts_with_the_last_event_does_not_outlive_the_room() -> None:
     room = given(OPENED).when(sealed_by(asked(start_run, StartRun("implementer"), RUNNING), events=3))
     decision = room.then(
-        *STARTED, RunEnded(RUN, "room_closed"), ParticipantLeft(f"agent:{RUN}"), LimitReached("events"), RoomClosed("limit")
+        *STARTED,
+        RunEnded(RUN, "room_closed"),
+        ParticipantLeft(f"agent:{RUN}"),
+        LimitReached("events"),
+        RoomClosed("limit"),
     )
     assert given(OPENED, *decision.events).state.run is None
 
@@ -102,13 +108,17 @@ def test_a_run_that_ends_with_the_last_event_ends_once() -> None:
 
 def test_a_turn_that_opens_in_the_last_batch_is_closed() -> None:
     turn = {"runId": RUN, "turnId": "t9", "phase": "started"}
-    decision = given(OPENED, *STARTED).when(sealed_by(pushing(("events:1", "turn", turn)), events=4)).then(
-        TurnReported(RUN, "t9", "started"),
-        TurnReported(RUN, "t9", "failed"),
-        RunEnded(RUN, "room_closed"),
-        ParticipantLeft(f"agent:{RUN}"),
-        LimitReached("events"),
-        RoomClosed("limit"),
+    decision = (
+        given(OPENED, *STARTED)
+        .when(sealed_by(pushing(("events:1", "turn", turn)), events=4))
+        .then(
+            TurnReported(RUN, "t9", "started"),
+            TurnReported(RUN, "t9", "failed"),
+            RunEnded(RUN, "room_closed"),
+            ParticipantLeft(f"agent:{RUN}"),
+            LimitReached("events"),
+            RoomClosed("limit"),
+        )
     )
     assert decision.answer == {"afterHarnessSeq": 1, "afterStatusSeq": 0}
 

@@ -1,0 +1,227 @@
+"""Every route times every kind of caller: one table, held against the routes that the application has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import msgspec
+import pytest
+from live_server import LiveServer, open_room
+from minutebook.domain.ids import short_id
+from minutebook.http.app import make_router
+from minutebook.http.services import Services
+from minutebook.infra.settings import Settings
+from prometheus_client import CollectorRegistry
+
+CALLERS = (
+    *("nobody", "stranger", "watcher", "collaborator", "owner", "admin", "auditor"),
+    *("run", "other_run", "ended_run", "system", "other_tenant"),
+)
+
+ROOM = "/v1/rooms/{room_id}"
+
+# gone: 403 run_not_live. 409: lease or end of a run that is over. A column a caller, in the order above.
+TABLE: dict[tuple[str, str], str] = {
+    ("GET", "/v1/rooms"): "401 403 200 403 200 200 200 403 403 403 200 200",
+    ("POST", "/v1/rooms"): "401 403 201 403 201 201 403 403 403 403 201 201",
+    ("GET", ROOM): "401 404 200 200 200 200 200 200 404 gone 200 404",
+    ("GET", f"{ROOM}/explain"): "401 404 200 200 200 200 200 200 404 gone 200 404",
+    ("GET", f"{ROOM}/events"): "401 404 200 200 200 200 200 200 404 gone 200 404",
+    ("GET", f"{ROOM}/transcript"): "401 404 200 200 200 200 200 200 404 gone 200 404",
+    ("GET", f"{ROOM}/stream"): "401 404 200 200 200 200 200 200 404 gone 200 404",
+    ("GET", f"{ROOM}/export"): "401 404 403 403 200 200 200 403 404 gone 403 404",
+    ("POST", f"{ROOM}/messages"): "401 404 403 201 201 201 403 201 404 gone 201 404",
+    ("PUT", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404",
+    ("DELETE", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404",
+    ("POST", f"{ROOM}/close"): "401 404 403 403 200 200 403 403 404 gone 200 404",
+    ("POST", "/v1/bridge/hello"): "401 403 403 403 403 403 403 200 200 gone 403 403",
+    ("POST", "/v1/bridge/events"): "401 403 403 403 403 403 403 200 200 gone 403 403",
+    ("POST", "/v1/bridge/bye"): "401 403 403 403 403 403 403 200 200 409 403 403",
+    ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204",
+    ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204",
+    ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/healthz"): "200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/readyz"): "200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/metrics"): "200 200 200 200 200 200 200 200 200 200 200 200",
+}
+
+BODIES: dict[tuple[str, str], Any] = {
+    ("POST", "/v1/rooms"): {"dataClass": "internal"},
+    ("POST", f"{ROOM}/messages"): {"text": "hello"},
+    ("PUT", f"{ROOM}/members/{{principal}}"): {"role": "watcher"},
+    ("POST", f"{ROOM}/close"): {},
+    ("POST", "/v1/bridge/events"): {"items": []},
+    ("POST", "/v1/bridge/bye"): {"reason": "finished"},
+}
+
+CODES = {"401": "unauthenticated", "403": "forbidden", "404": "not_found", "409": "already_ended"}
+
+ENDS_THE_SCENE = {("POST", f"{ROOM}/close"), ("POST", "/v1/bridge/bye")}
+"""Rows whose success leaves nothing to try the next caller on."""
+
+_numbers = itertools.count(1)
+
+
+class Scene(msgspec.Struct):
+    """A room with a collaborator, a live run and one that has ended; and a room of another run."""
+
+    room: str
+    clients: dict[str, httpx.Client]
+
+    def send(self, method: str, path: str, caller: str) -> httpx.Response:
+        """The row's request as that caller; of a stream only its head."""
+        url = path.format(room_id=self.room, principal="human:newcomer")
+        query = {"action": "close"} if path.endswith("/explain") else None
+        body = BODIES.get((method, path))
+        with self.clients[caller].stream(method, url, params=query, json=body) as response:
+            if not path.endswith("/stream") or response.status_code != 200:
+                response.read()
+            return response
+
+    def seq(self) -> int:
+        """The room's head."""
+        return self.clients["admin"].get(f"/v1/rooms/{self.room}").json()["throughSeq"]
+
+
+def make_scene(server: LiveServer) -> Scene:
+    owner = server.member("olga")
+    room = open_room(owner, members=[{"principal": "human:carl", "role": "collaborator"}])
+    other_room = open_room(owner)
+    run, other, ended = (short_id(1_000_000 + next(_numbers)) for _ in range(3))
+    clients = {
+        "nobody": server.client(),
+        "stranger": server.client("human:sam"),
+        "watcher": server.client("human:wanda", "agents-member"),
+        "collaborator": server.client("human:carl"),
+        "owner": owner,
+        "admin": server.client("human:adam", "agents-admin"),
+        "auditor": server.client("human:audrey", "agents-auditor"),
+        "run": server.client(f"agent:{run}", room=room, role="implementer"),
+        "other_run": server.client(f"agent:{other}", room=other_room),
+        "ended_run": server.client(f"agent:{ended}", room=room),
+        "system": server.client("system:ci"),
+        "other_tenant": server.client("human:olga", "agents-admin", tenant="elsewhere"),
+    }
+    for caller, verb in (("ended_run", "hello"), ("ended_run", "bye"), ("run", "hello"), ("other_run", "hello")):
+        answer = clients[caller].post(f"/v1/bridge/{verb}", json={})
+        assert answer.status_code == 200, answer.text
+    return Scene(room, clients)
+
+
+@pytest.fixture(scope="module")
+def scene(server: LiveServer) -> Scene:
+    """One scene for the rows that leave it as it is."""
+    return make_scene(server)
+
+
+def routes(tmp_path: Path) -> set[tuple[str, str]]:
+    """What the application routes, but for HEAD and OPTIONS, which follow from the others."""
+    nothing = cast("Any", None)
+    services = Services(Settings(data_dir=tmp_path), *[nothing] * 7)
+    router = make_router(services, nothing, CollectorRegistry(), serves_metrics=True)
+    return {
+        (method, route.path_format)
+        for route in router.routes
+        for method in cast("Any", route).methods
+        if method not in ("HEAD", "OPTIONS")
+    }
+
+
+def test_every_route_has_a_row(tmp_path: Path) -> None:
+    assert routes(tmp_path) == set(TABLE)
+
+
+@pytest.mark.parametrize(("method", "path"), TABLE, ids=lambda part: part)
+def test_who_may_call(server: LiveServer, scene: Scene, method: str, path: str) -> None:
+    expected = dict(zip(CALLERS, TABLE[method, path].split(), strict=True))
+    for caller, word in expected.items():
+        # An ended run must not have the live one in its way, nor the next caller a closed room.
+        here = make_scene(server) if (method, path) in ENDS_THE_SCENE and word.startswith("2") else scene
+        before = here.seq()
+        response = here.send(method, path, caller)
+        status = "403" if word == "gone" else word
+        assert str(response.status_code) == status, f"{caller}: {response.status_code} {response.text}"
+        if status >= "400":
+            problem = response.json()
+            assert problem["code"] == ("run_not_live" if word == "gone" else CODES[word]), caller
+            assert here.seq() == before, f"{caller} was refused, and something was appended"
+
+
+MISSING = ("aaaaaaaa", "no-such-room", "AAAAAAAA", "%C3%A4")
+
+
+@pytest.mark.parametrize(("method", "path"), [row for row in TABLE if "{room_id}" in row[1]], ids=lambda part: part)
+def test_missing_and_not_yours_are_one_answer(scene: Scene, method: str, path: str) -> None:
+    for caller in ("stranger", "other_run", "other_tenant"):
+        not_yours = scene.send(method, path, caller)
+        for room in MISSING:
+            missing = Scene(room, scene.clients).send(method, path, caller)
+            assert missing.status_code == not_yours.status_code == 404
+            assert _but_instance(missing) == _but_instance(not_yours)
+            assert missing.headers == not_yours.headers | {"content-length": missing.headers["content-length"]}
+
+
+def _but_instance(response: httpx.Response) -> bytes:
+    return response.content.replace(msgspec.json.encode(response.json()["instance"]), b'""')
+
+
+def test_explain_and_you_can_say_what_the_table_says(scene: Scene) -> None:
+    for caller in ("watcher", "collaborator", "owner", "admin", "auditor", "run", "system"):
+        client = scene.clients[caller]
+        you = client.get(f"/v1/rooms/{scene.room}").json()["you"]
+        for action in ("read", "chat", "invite", "close", "export", "record"):
+            answer = client.get(f"/v1/rooms/{scene.room}/explain", params={"action": action}).json()
+            assert set(answer) == {"allowed", "reason"}
+            assert answer["allowed"] == (action in you["can"]), (caller, action)
+            assert answer["reason"]
+
+
+def test_nobody_may_write_in_a_closed_room_and_explain_says_why(server: LiveServer) -> None:
+    owner = server.member("olga")
+    room = open_room(owner)
+    assert owner.post(f"/v1/rooms/{room}/close").status_code == 200
+    for action in ("chat", "invite", "close"):
+        answer = owner.get(f"/v1/rooms/{room}/explain", params={"action": action}).json()
+        assert answer == {"allowed": False, "reason": "the room is closed"}
+    assert owner.get(f"/v1/rooms/{room}").json()["you"]["can"] == ["read", "export"]
+    attempts: list[Callable[[], httpx.Response]] = [
+        lambda: owner.post(f"/v1/rooms/{room}/messages", json={"text": "too late"}),
+        lambda: owner.put(f"/v1/rooms/{room}/members/human:bob", json={"role": "watcher"}),
+        lambda: owner.delete(f"/v1/rooms/{room}/members/human:bob"),
+        lambda: owner.post(f"/v1/rooms/{room}/close"),
+    ]
+    for attempt in attempts:
+        answer = attempt()
+        assert (answer.status_code, answer.json()["code"]) == (410, "sealed")
+    for stranger in (server.client("human:sam"), server.member("olga", tenant="elsewhere")):
+        answer = stranger.post(f"/v1/rooms/{room}/messages", json={"text": "anybody?"})
+        assert answer.status_code == 404
+
+
+def test_anybody_may_leave(server: LiveServer) -> None:
+    owner = server.member("olga")
+    room = open_room(owner, members=[{"principal": "human:lea", "role": "watcher"}])
+    lea = server.client("human:lea")
+    assert lea.delete(f"/v1/rooms/{room}/members/human:lea").status_code == 200
+    assert lea.get(f"/v1/rooms/{room}").status_code == 404
+
+
+@pytest.mark.parametrize("name", ["a/b", "//a//b/", "a|b", "ü ñ", "a?b#c%d", "..", "a:b", "😀"])
+def test_any_canonical_principal_can_be_a_member(server: LiveServer, name: str) -> None:
+    owner = server.member("olga")
+    room = open_room(owner)
+    url = f"/v1/rooms/{room}/members/{_quoted(f'human:{name}')}"
+    assert owner.put(url, json={"role": "watcher"}).status_code == 200
+    members = [member["principal"] for member in owner.get(f"/v1/rooms/{room}").json()["members"]]
+    assert members == ["human:olga", f"human:{name}"]
+    assert server.client(f"human:{name}").get(f"/v1/rooms/{room}").status_code == 200
+    assert owner.delete(url).status_code == 200
+    assert len(owner.get(f"/v1/rooms/{room}").json()["members"]) == 1
+
+
+def _quoted(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in text.encode())
