@@ -38,7 +38,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a command's caller gets: the HTTP-neutral status the first answer had, its fields, whether it is a replay."""
+    """What a caller gets: the HTTP-neutral status that the first answer had, its fields, whether it is a replay."""
 
     status: int
     body: dict[str, Any]
@@ -136,7 +136,7 @@ class Mailbox(Generic[S]):
             if request.done.done() or asyncio.get_running_loop().time() > request.deadline:
                 self._waiting.popleft().fail(TimedOut("The command waited too long and was not run; try again."))
                 continue
-            if steps and (request.is_alone or steps[0].request.is_alone):
+            if steps and not _may_join(request, steps):
                 break
             # A refusal or a no-op is believed on the newest state only: nothing pending before it, nothing unread.
             is_settled = self._is_fresh and not steps
@@ -153,7 +153,7 @@ class Mailbox(Generic[S]):
             if not decided.rows and not is_settled:
                 break
             self._waiting.popleft()
-            if not decided.rows and request.key is None:
+            if not decided.rows and request.key is None and request.fence is None:
                 self._is_fresh = False
                 fields = {"seq": at.head.version, "chain": at.head.chain, **decided.answer}
                 request.answer(Answer(request.status, fields, False, at.head.version))
@@ -243,6 +243,14 @@ class Mailbox(Generic[S]):
         except MinutebookError:
             log.warning("snapshot not kept", kind=self._kind.name)
         self._loaded = Loaded(loaded.state, loaded.head, loaded.head.version)
+
+
+def _may_join(request: Request[Any], steps: Sequence[_Step[Any]]) -> bool:
+    """Whether the command may share the round: nobody must be alone, and no step has the key whose answer it waits for."""
+    if request.is_alone or steps[0].request.is_alone:
+        return False
+    key = request.key
+    return key is None or all(step.item.key is None or step.item.key.place != key.place for step in steps)
 
 
 def replay(status: int | None, body: str | None) -> Answer:

@@ -12,7 +12,7 @@ from ..domain.errors import Malformed
 from ..domain.rooms.bridge import MAX_ITEMS, RawItem
 from ..domain.rooms.commands import PushedItem
 
-Lease = Annotated[str, Meta(pattern="^[1-9][0-9]{0,18}$")]
+Lease = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,17}(?![\s\S])")]
 
 
 class Batch(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -182,5 +182,7 @@ def _field(extra: dict[str, Any]) -> dict[str, str]:
     message = str(extra.get("message", "is not valid"))
     source = extra.get("source")
     if source in ("query", "header", "cookie", "path"):
-        return {"path": key, "message": message}
+        # The framework names the argument; on the wire it is written in camelCase.
+        first, *rest = key.rstrip("_").split("_")
+        return {"path": first + "".join(word.capitalize() for word in rest), "message": message}
     return {"path": f"$.{key}" if key else "$", "message": message}

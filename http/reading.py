@@ -166,7 +166,8 @@ def snapshot(services: Services, seen: Seen, caller: Caller, from_seq: int | Uns
         seen.version,
         services.log_id,
         seen.chain,
-        [MemberView(name, member.role, member.approver) for name, member in room.members.items()],
+        # By name: the order of the fold does not survive its way through jsonb.
+        [MemberView(name, member.role, member.approver) for name, member in sorted(room.members.items())],
         list(room.present),
         [],
         dict(room.approvals),

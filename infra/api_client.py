@@ -64,12 +64,20 @@ _problem = msgspec.json.Decoder(_Problem)
 
 def make_client(url: str) -> httpx.AsyncClient:
     """A client of the server at `url`. Raises ValueError where it is not an http or https URL."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    host = _host(url)
+    if host is None:
         raise ValueError(f"{url} is not the URL of a server, such as http://127.0.0.1:8080.")
     timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     # The variables for the way out of this machine must not send a call to itself there.
-    return httpx.AsyncClient(base_url=url, timeout=timeout, trust_env=not is_loopback(parts.hostname))
+    return httpx.AsyncClient(base_url=url, timeout=timeout, trust_env=not is_loopback(host))
+
+
+def _host(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        return parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
+    except ValueError:  # a port that is none
+        return None
 
 
 def refusal_of(response: httpx.Response, body: bytes) -> Refused:

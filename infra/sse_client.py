@@ -63,9 +63,10 @@ class SseParser:
 
     def feed(self, chunk: bytes) -> list[Frame]:
         """The frames that `chunk` completes."""
-        if self._skip_lf and chunk:
+        if not chunk:
+            return []
+        if self._skip_lf:
             chunk = chunk.removeprefix(b"\n")
-            self._skip_lf = False
         buffered = self._rest + chunk
         *lines, self._rest = _LINE_END.split(buffered)
         # A CR at the very end may be half of a CRLF.

@@ -13,7 +13,12 @@ MAX_REPOSITORY_CHARS = 400
 MAX_REASON_CHARS = 256
 MAX_RECIPIENTS = 20
 
-Retention = Annotated[str, Meta(pattern="^[1-9][0-9]{0,3}d$", description="Days to keep after the close: 1d to 9999d")]
+_END = r"(?![\s\S])"
+"""The end of a text in a pattern: `$` would let a line break follow."""
+
+Retention = Annotated[
+    str, Meta(pattern=f"^[1-9][0-9]{{0,3}}d{_END}", description="Days to keep after the close: 1d to 9999d")
+]
 
 
 class Command(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

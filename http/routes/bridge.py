@@ -9,7 +9,7 @@ from litestar import Request, Response, Router, post
 from msgspec import Struct
 
 from ...commands.rooms import RUN_LEASE, stream_of
-from ...domain.errors import Forbidden, LeaseLost, RoomBusy
+from ...domain.errors import Forbidden, RoomBusy
 from ...domain.principals import Caller
 from ...domain.rooms.bridge import check_items
 from ...domain.rooms.commands import EndRun, StartRun
@@ -18,6 +18,9 @@ from .common import CommandAnswer, TheCaller, TheServices, answered, body_as, in
 
 LEASE_TTL_S = 120
 """A holder that shows no life for this long blocks nobody (rooms.md, Runs)."""
+
+NO_LEASE = 0
+"""An epoch that no lease has: refused by the fence, after the run's right to record was looked at."""
 
 DEFAULT_ROLE = "implementer"
 """The role of a run whose token names none."""
@@ -76,7 +79,9 @@ async def push_events(request: Request[Any, Any, Any], caller: TheCaller, servic
     except msgspec.ValidationError as error:
         raise invalid(error) from error
     items = check_items(push.items, caller.principal.id, services.settings.limits.payload_bytes)
-    epoch = int(push.lease) if push.lease is not None else await _present_lease(services, caller, room_id)
+    epoch = NO_LEASE if push.lease is None else int(push.lease)
+    if push.lease is None:
+        epoch = await services.store.lease_epoch(stream_of(room_id), RUN_LEASE, caller.principal.id) or NO_LEASE
     answer = await services.rooms.record(caller, room_id, items, epoch)
     return Response(msgspec.convert(answer.body, Cursors), headers={"cache-control": "no-store"})
 
@@ -90,13 +95,6 @@ async def bye(request: Request[Any, Any, Any], caller: TheCaller, services: TheS
     if epoch is not None:
         await services.store.drop(stream_of(room_id), RUN_LEASE, caller.principal.id, epoch)
     return answered(answer)
-
-
-async def _present_lease(services: TheServices, caller: Caller, room_id: str) -> int:
-    epoch = await services.store.lease_epoch(stream_of(room_id), RUN_LEASE, caller.principal.id)
-    if epoch is None:
-        raise LeaseLost("This run holds no lease; say hello first.")
-    return epoch
 
 
 ROUTES = Router("/", route_handlers=[hello, push_events, bye], tags=["bridge"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from gwt import recorded
+from minutebook.domain.events import Opaque
 from minutebook.projections.ports import LogEvent, Projection, StreamRef
 from room_scenes import ROOM, TENANT
 
@@ -21,7 +22,7 @@ def log_of(items: Sequence[Any], after: int = 0) -> list[LogEvent]:
         if isinstance(item, LogEvent):
             return msgspec.structs.replace(item, seq=seq)
         kept = recorded([item])[0]
-        payload = msgspec.json.encode(kept.event.payload()).decode()
+        payload = b"{}" if isinstance(kept.event, Opaque) else msgspec.json.encode(kept.event.payload())
         return LogEvent(
             seq,
             f"2026-01-02T03:04:{seq % 60:02}.000000Z",
@@ -32,7 +33,7 @@ def log_of(items: Sequence[Any], after: int = 0) -> list[LogEvent]:
             kept.run_id,
             kept.origin_key,
             list(getattr(item, "classes", ())),
-            payload,
+            payload.decode(),
         )
 
     return [one(seq, item) for seq, item in enumerate(items, after + 1)]

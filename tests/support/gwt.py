@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -21,7 +21,7 @@ def recorded(items: Sequence[Any], after: int = 0) -> list[Recorded[Any]]:
 
     def one(seq: int, item: Any) -> Recorded[Any]:
         if isinstance(item, Recorded):
-            return item
+            return cast("Recorded[Any]", item)
         actor, run_id, key = (getattr(item, name, None) for name in ("actor", "run_id", "origin_key"))
         event = item.event if hasattr(item, "origin_client") else item
         return Recorded(seq, actor or SERVER, run_id if event is not item else None, key, event)

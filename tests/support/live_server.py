@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -24,6 +25,9 @@ from minutebook.infra.postgres.embedded import EmbeddedPostgres
 START_S = 60.0
 REQUEST_S = 20.0
 LISTENING = "listening on "
+
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients that never speak TLS: a context of their own would load all certificates, 40 ms each."""
 
 
 class LiveServer:
@@ -53,6 +57,7 @@ class LiveServer:
         self._database: EmbeddedPostgres | None = None
         self._issuer: DevelopmentIssuer | None = None
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
         self._clients: list[httpx.Client] = []
         self.tokens: set[str] = set()
 
@@ -77,7 +82,7 @@ class LiveServer:
                  "--port", "0", *self._arguments],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self._env,
             )  # fmt: skip
-        line = _first_line(self._process, START_S)
+        line, self._reader = _first_line(self._process, START_S)
         assert line.startswith(LISTENING), f"serve said {line!r}:\n{self.logs()}"
         self.url = line.removeprefix(LISTENING).strip()
 
@@ -99,12 +104,21 @@ class LiveServer:
     def stop(self, within_s: float = 15.0) -> int:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(within_s)
+        code = self.process.wait(within_s)
+        self._join_reader()
+        return code
 
     def kill(self) -> None:
         """SIGKILL to the serving process; its children notice and end."""
         self.process.kill()
         self.process.wait(15)
+        self._join_reader()
+
+    def _join_reader(self) -> None:
+        """Children hold the other end of the pipe: it ends when the last of them is gone."""
+        if self._reader is not None:
+            self._reader.join(15)
+            assert not self._reader.is_alive(), "children of the server outlived it"
 
     def close(self) -> None:
         """Stop the server and leave its database."""
@@ -119,8 +133,7 @@ class LiveServer:
                 except subprocess.TimeoutExpired:
                     self._process.kill()
                     self._process.wait(15)
-            if self._process.stdout is not None:
-                self._process.stdout.close()
+            self._join_reader()
         if self._database is not None:
             self._database.close()
 
@@ -147,7 +160,7 @@ class LiveServer:
     def client(self, principal: str | None = None, *groups: str, **claims: Any) -> httpx.Client:
         """A client with a token for that principal, without one where it is None; closed with the server."""
         headers = {} if principal is None else {"authorization": f"Bearer {self.token(principal, *groups, **claims)}"}
-        client = httpx.Client(base_url=self.url, headers=headers, timeout=REQUEST_S)
+        client = httpx.Client(base_url=self.url, headers=headers, timeout=REQUEST_S, verify=NO_TLS)
         self._clients.append(client)
         return client
 
@@ -168,20 +181,21 @@ class LiveServer:
         return float(line.split()[1])
 
 
-def _first_line(process: subprocess.Popen[str], within_s: float) -> str:
+def _first_line(process: subprocess.Popen[str], within_s: float) -> tuple[str, threading.Thread]:
     assert process.stdout is not None
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True).start()
+    reader = threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True)
+    reader.start()
     try:
-        return lines.get(timeout=within_s)
+        return lines.get(timeout=within_s), reader
     except queue.Empty:
         process.kill()
-        return ""
+        return "", reader
 
 
 def _forward(stdout: IO[str], lines: queue.SimpleQueue[str]) -> None:
-    with contextlib.suppress(ValueError):
-        for line in iter(stdout.readline, ""):
+    with stdout:
+        for line in stdout:
             lines.put(line)
     lines.put("")
 

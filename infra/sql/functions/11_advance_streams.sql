@@ -10,7 +10,7 @@ BEGIN
     FROM (SELECT DISTINCT ON (i.stream_id) i.stream_id, i.seq, i.hash, i.ts,
               sum(i.bytes) OVER (PARTITION BY i.stream_id) AS added
           FROM inserted i ORDER BY i.stream_id, i.seq DESC) n
-    WHERE s.id = n.stream_id;
+    WHERE s.id = ANY (ARRAY[n.stream_id]);  -- never by a walk: see append_v1
     IF (SELECT l.audit_feed FROM minutebook.log l) THEN
         INSERT INTO minutebook.feed_queue (txid, stream_id, from_seq, to_seq)
         SELECT greatest(pg_current_xact_id(),

@@ -14,7 +14,8 @@
 --
 -- MB005 and 23505 abort the batch: it may go again, its items apart.
 --
--- The settings hold the plans: every look-up goes by a primary key, whatever the statistics say.
+-- The settings hold the plans: every look-up goes by a key's index, whatever the statistics say. Joins to `streams` say
+-- `= ANY (ARRAY[x])`: with a plain `=` the planner, while it believes the table tiny, walks a whole index in its order.
 CREATE OR REPLACE FUNCTION minutebook.append_v1(
     p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean DEFAULT true)
 RETURNS TABLE (item integer, outcome text, seq bigint, event_id text, chain text, ts text, bytes bigint,
@@ -93,7 +94,7 @@ BEGIN
     PERFORM FROM minutebook.streams s WHERE s.name = ANY (p_streams) ORDER BY s.id + 0 FOR NO KEY UPDATE;
     SELECT array_agg(s.id), array_agg(s.version), array_agg(s.sealed), array_agg(s.head_hash), array_agg(s.bytes)
     INTO v_ids, v_versions, v_sealed, v_heads, v_bytes
-    FROM unnest(p_streams) AS n (name) LEFT JOIN minutebook.streams s ON s.name = n.name;
+    FROM unnest(p_streams) AS n (name) LEFT JOIN minutebook.streams s ON s.name = ANY (ARRAY[n.name]);
 
     FOR it IN
         SELECT i.* FROM json_to_recordset(p_items) AS i (n integer, s integer, expected bigint, count integer,

@@ -1,0 +1,61 @@
+# Everything from a clone: needs Python 3.11 or newer, make and git. Paths are relative, so the folder may have any name.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# The newest Python that there is; `make PYTHON=/path/to/python` chooses another.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
+	if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then echo "$$python"; break; fi; done)
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+ARGS ?=
+
+.PHONY: help setup demo test check bench soak docs clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/installed-dev ## Make .venv with everything that tests and checks need
+
+demo: .venv/installed ## A server, a room, an agent's run, live; leaves the server running. ARGS="--speed 2x"
+	@$(BIN)/python -m minutebook.infra.cli.main demo $(ARGS)
+
+test: check ## Checks, then all tests. ARGS="tests/domain -x"
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/installed-dev ## Lint, format and types
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m pyright
+
+bench: .venv/installed-dev ## Measure speed against the baselines; writes build/bench.json
+	@$(BIN)/python tests/bench/run.py $(ARGS)
+
+soak: .venv/installed-dev ## Long survival runs
+	@$(BIN)/python -m pytest -m soak $(ARGS)
+
+docs: .venv/installed-dev ## Generate the reference pages anew
+	@$(BIN)/python scripts/reference.py $(ARGS)
+
+clean: ## Remove what was built; the data of the demo (.demo) stays
+	@rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@if [ -z "$(PYTHON)" ]; then echo "No Python 3.11 or newer was found: install one, or name it: make PYTHON=..." >&2; exit 1; fi
+	@echo "making .venv with $$("$(PYTHON)" --version)"
+	@"$(PYTHON)" -m venv .venv || { rm -rf .venv; \
+		echo "The venv module is missing: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
+
+.venv/installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing Minutebook and what it needs"
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+.venv/installed-dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing Minutebook, its tests and its checks"
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch .venv/installed $@
