@@ -5,9 +5,8 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-# The newest Python that there is; `make PYTHON=/path/to/python` chooses another.
-PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
-	if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then echo "$$python"; break; fi; done)
+# The newest of these is taken; `make setup PYTHON=/path/to/python` chooses another.
+PYTHON ?= python3.13 python3.12 python3.11 python3 python
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
@@ -38,17 +37,22 @@ soak: .venv/installed-dev ## Long survival runs
 	@$(BIN)/python -m pytest -m soak $(ARGS)
 
 docs: .venv/installed-dev ## Generate the reference pages anew
-	@$(BIN)/python scripts/reference.py $(ARGS)
+	@$(BIN)/python scripts/generate_reference.py $(ARGS)
 
 clean: ## Remove what was built; the data of the demo (.demo) stays
 	@rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 .venv/bin/python:
-	@if [ -z "$(PYTHON)" ]; then echo "No Python 3.11 or newer was found: install one, or name it: make PYTHON=..." >&2; exit 1; fi
-	@echo "making .venv with $$("$(PYTHON)" --version)"
-	@"$(PYTHON)" -m venv .venv || { rm -rf .venv; \
-		echo "The venv module is missing: install it (Debian: apt-get install python3-venv)." >&2; exit 1; }
+	@for python in $(PYTHON); do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
+			echo "making .venv with $$("$$python" --version)"; \
+			"$$python" -m venv .venv && exit 0; \
+			rm -rf .venv; \
+			echo "$$python cannot make it: install its venv module (Debian: apt-get install python3-venv)." >&2; exit 1; \
+		fi; \
+	done; \
+	echo "No Python 3.11 or newer was found: install one, or name it: make setup PYTHON=/path/to/python" >&2; exit 1
 
 .venv/installed: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing Minutebook and what it needs"

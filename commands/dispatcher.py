@@ -40,7 +40,7 @@ class Fingerprints:
 
 
 class Dispatcher:
-    """One per process. Every method raises Unavailable with `retryAfterMs` when a bound is reached or it is draining."""
+    """One per process. Every method raises Unavailable with `retryAfterMs` when a bound is reached or it drains."""
 
     def __init__(self, store: EventStore, fingerprints: Fingerprints, bounds: Bounds) -> None:
         self._store = store

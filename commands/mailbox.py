@@ -10,7 +10,7 @@ from typing import Any, Generic
 import msgspec
 import structlog
 
-from ..domain.errors import KeyReused, LeaseLost, MinutebookError, NotVisible, TimedOut, Unavailable
+from ..domain.errors import Damaged, KeyReused, LeaseLost, MinutebookError, NotVisible, TimedOut, Unavailable
 from ..domain.events import Recorded
 from .ports import Append, EventRow, EventStore, Fence, Head, Key, Outcome, Snapshot
 from .streams import Kind, Loaded, S, catch_up, load
@@ -115,12 +115,34 @@ class Mailbox(Generic[S]):
             while self._waiting:
                 try:
                     await self._round()
+                except Damaged as error:
+                    await self._refuse_all(error)
                 except Exception as error:  # noqa: BLE001 - whatever it is, everybody who waits must hear of it
                     self._loaded = None
                     while self._waiting:
                         self._waiting.popleft().fail(error)
         finally:
             self._task = None
+
+    async def _refuse_all(self, damaged: Damaged) -> None:
+        """The stream cannot be folded: tell those who may know that it exists, and nobody else (rules.md, law 13)."""
+        self._loaded = None
+        waiting, self._waiting = self._waiting, deque()
+        try:
+            seen = await load(self._store, self._kind, self.stream, passes_over_damage=True)
+        except MinutebookError as error:
+            for request in waiting:
+                request.fail(error)
+            return
+        for request in waiting:
+            try:
+                if seen is None:
+                    raise NotVisible
+                request.authorize(seen.state, seen.head)
+            except MinutebookError as refusal:
+                request.fail(refusal)
+            else:
+                request.fail(damaged)
 
     async def _round(self) -> None:
         """Load if need be, decide what fits, append it in one go, answer."""
@@ -131,38 +153,42 @@ class Mailbox(Generic[S]):
         if loaded is None:
             raise NotVisible
         steps: list[_Step[S]] = []
-        while self._waiting and len(steps) < MAX_ROUND:
-            request = self._waiting[0]
-            if request.done.done() or asyncio.get_running_loop().time() > request.deadline:
-                self._waiting.popleft().fail(TimedOut("The command waited too long and was not run; try again."))
-                continue
-            if steps and not _may_join(request, steps):
-                break
-            # A refusal or a no-op is believed on the newest state only: nothing pending before it, nothing unread.
-            is_settled = self._is_fresh and not steps
-            at = steps[-1].after if steps else loaded
-            try:
-                request.authorize(at.state, at.head)
-                decided = request.decide(at.state, at.head)
-            except Exception as error:  # noqa: BLE001 - a defect in a decision is that command's answer alone
-                if not is_settled:
-                    break
-                self._waiting.popleft()
-                await self._refuse(request, loaded, error)
-                break
-            if not decided.rows and not is_settled:
-                break
-            self._waiting.popleft()
-            if not decided.rows and request.key is None and request.fence is None:
-                self._is_fresh = False
-                fields = {"seq": at.head.version, "chain": at.head.chain, **decided.answer}
-                request.answer(Answer(request.status, fields, False, at.head.version))
-                break
-            steps.append(self._step(request, decided, at))
+        while self._waiting and len(steps) < MAX_ROUND and await self._take(loaded, steps):
+            pass
         if steps:
             await self._append(loaded, steps)
         elif self._waiting and not self._is_fresh:
             await self._refresh(loaded)
+
+    async def _take(self, loaded: Loaded[S], steps: list[_Step[S]]) -> bool:
+        """Decide the command that waits first and add it to the round; False where the round ends here."""
+        request = self._waiting[0]
+        if request.done.done() or asyncio.get_running_loop().time() > request.deadline:
+            self._waiting.popleft().fail(TimedOut("The command waited too long and was not run; try again."))
+            return True
+        if steps and not _may_join(request, steps):
+            return False
+        # A refusal or a no-op is believed on the newest state only: nothing pending before it, nothing unread.
+        is_settled = self._is_fresh and not steps
+        at = steps[-1].after if steps else loaded
+        try:
+            request.authorize(at.state, at.head)
+            decided = request.decide(at.state, at.head)
+        except Exception as error:  # noqa: BLE001 - a defect in a decision is that command's answer alone
+            if is_settled:
+                self._waiting.popleft()
+                await self._refuse(request, loaded, error)
+            return False
+        if not decided.rows and not is_settled:
+            return False
+        self._waiting.popleft()
+        if not decided.rows and request.key is None and request.fence is None:
+            self._is_fresh = False
+            fields = {"seq": at.head.version, "chain": at.head.chain, **decided.answer}
+            request.answer(Answer(request.status, fields, False, at.head.version))
+            return False
+        steps.append(self._step(request, decided, at))
+        return True
 
     async def _refresh(self, loaded: Loaded[S]) -> None:
         """Read what other processes appended."""
@@ -246,7 +272,7 @@ class Mailbox(Generic[S]):
 
 
 def _may_join(request: Request[Any], steps: Sequence[_Step[Any]]) -> bool:
-    """Whether the command may share the round: nobody must be alone, and no step has the key whose answer it waits for."""
+    """Whether the command may share the round: nobody must be alone, and no step has its key, whose answer it needs."""
     if request.is_alone or steps[0].request.is_alone:
         return False
     key = request.key

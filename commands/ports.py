@@ -96,7 +96,7 @@ class Append(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of an item. seq: last appended, or the head. body: the stored answer of a keyed item, as JSON text."""
+    """What became of an item. seq: last appended, or the head. body: a keyed item's stored answer, as JSON text."""
 
     kind: OutcomeKind
     seq: int

@@ -25,7 +25,7 @@ from ..domain.rooms.commands import (
     StartRun,
 )
 from ..domain.rooms.decide import Context, Decision, Limits, NewEvent
-from ..domain.rooms.events import ROOM_EVENTS
+from ..domain.rooms.events import ROOM_EVENTS, ParticipantLeft, RoomOpened
 from ..domain.rooms.rights import Action, require
 from ..domain.rooms.state import INITIAL, SCHEMA, Room, evolve
 from .dispatcher import Dispatcher
@@ -33,7 +33,15 @@ from .mailbox import Answer, Decided
 from .ports import Creation, EventRow, Fence, Head, Redact
 from .streams import Kind
 
-ROOM: Kind[Room] = Kind("room", SCHEMA, INITIAL, Room, ROOM_EVENTS, evolve)
+
+def _passed_over(room: Room, type_: str) -> Room:
+    """What could not be read may have removed anybody: only rights that come by group or kind stay."""
+    if type_ in (ParticipantLeft.type, RoomOpened.type):
+        return msgspec.structs.replace(room, members={}, run=None)
+    return room
+
+
+ROOM: Kind[Room] = Kind("room", SCHEMA, INITIAL, Room, ROOM_EVENTS, evolve, _passed_over)
 
 RUN_LEASE = "run"
 """Purpose of the lease that fences a room's running run."""

@@ -19,7 +19,11 @@ PAGE = 2000
 
 
 class Kind(msgspec.Struct, Generic[S], frozen=True):
-    """One kind of stream. `schema` names the shape of the state in snapshots; change it with the state's type."""
+    """One kind of stream. `schema` names the shape of the state in snapshots; change it with the state's type.
+
+    passed_over: the state when an event of that type cannot be read, for deciding who may see the stream: what it may
+    have taken from anybody must be gone.
+    """
 
     name: str
     schema: str
@@ -27,6 +31,7 @@ class Kind(msgspec.Struct, Generic[S], frozen=True):
     state_type: type[S]
     registry: Registry[Any]
     evolve: Callable[[S, Recorded[Any]], S]
+    passed_over: Callable[[S, str], S]
 
     def fold(self, state: S, event: StoredEvent) -> S:
         """One stored event further. Raises Damaged where it cannot be read."""
@@ -43,8 +48,8 @@ class Loaded(msgspec.Struct, Generic[S], frozen=True):
     snapshot_seq: int
 
 
-async def load(store: EventStore, kind: Kind[S], stream: str) -> Loaded[S] | None:
-    """Fold a stream from its snapshot and what follows; None where there is no such stream."""
+async def load(store: EventStore, kind: Kind[S], stream: str, *, passes_over_damage: bool = False) -> Loaded[S] | None:
+    """Fold a stream from its snapshot and what follows; None where there is no such stream. Raises as catch_up."""
     found = await store.load(stream, kind.schema)
     if found is None:
         return None
@@ -55,17 +60,29 @@ async def load(store: EventStore, kind: Kind[S], stream: str) -> Loaded[S] | Non
             state, seq = msgspec.json.decode(snapshot.state, type=kind.state_type), snapshot.seq
         except msgspec.MsgspecError:
             snapshot = None  # a cache of another shape; the log has the truth
-    return await catch_up(store, kind, Loaded(state, msgspec.structs.replace(head, version=seq), seq), head)
+    start = Loaded(state, msgspec.structs.replace(head, version=seq), seq)
+    return await catch_up(store, kind, start, head, passes_over_damage=passes_over_damage)
 
 
-async def catch_up(store: EventStore, kind: Kind[S], loaded: Loaded[S], head: Head) -> Loaded[S]:
-    """Fold what lies between a loaded state and `head`. Raises Damaged at a hole, which the store's guards exclude."""
+async def catch_up(
+    store: EventStore, kind: Kind[S], loaded: Loaded[S], head: Head, *, passes_over_damage: bool = False
+) -> Loaded[S]:
+    """Fold what lies between a loaded state and `head`.
+
+    Raises Damaged at a hole, which the store's guards exclude, and at an event that cannot be read. With
+    `passes_over_damage` such an event is passed over; the state is then good for rights alone, never for a decision.
+    """
     state, seq = loaded.state, loaded.head.version
     while seq < head.version:
         events = await store.read_for_fold(head.id, seq, min(PAGE, head.version - seq))
         if not events or events[0].seq != seq + 1:
             raise Damaged("The log of this stream has a hole; run `minutebook doctor`.")
         for event in events:
-            state = kind.fold(state, event)
+            try:
+                state = kind.fold(state, event)
+            except Damaged:
+                if not passes_over_damage:
+                    raise
+                state = kind.passed_over(state, event.type)
         seq = events[-1].seq
     return Loaded(state, head, loaded.snapshot_seq)

@@ -11,7 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from ulid import ULID
 
-from ..domain.errors import Invalid, MinutebookError
+from ..domain.errors import Damaged, Invalid, MinutebookError
 
 STATUS: dict[str, int] = {
     "malformed": 400,
@@ -69,6 +69,12 @@ TITLES: dict[str, str] = {
     "unavailable": "Not available now",
     "timed_out": "No answer in time",
 }
+
+INTERNAL = "The server met a fault of its own; nothing of the request is known to be stored."
+DAMAGED = (
+    "Something that is stored here cannot be read by this version of the server, so nothing can be changed;"
+    " ask its operator to run `minutebook doctor`."
+)
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -128,10 +134,8 @@ def from_error(error: BaseException, instance: str) -> tuple[int, bytes, dict[st
         return problem(error.code, error.detail, instance, **error.attributes)
     error_id = str(ULID())
     log.error("internal error", error_id=error_id, error=type(error).__name__, where=_where(error))
-    return problem(
-        "internal", "The server met a fault of its own; nothing of the request is known to be stored.", instance,
-        errorId=error_id,
-    )  # fmt: skip
+    detail = DAMAGED if isinstance(error, Damaged) else INTERNAL
+    return problem("internal", detail, instance, errorId=error_id)
 
 
 def _where(error: BaseException) -> list[str]:

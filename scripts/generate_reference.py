@@ -53,9 +53,9 @@ OF_HTTP = {
 """What the codes mean that no refusal of the domain has."""
 
 SETTINGS = """\
-`minutebook.toml` in the data directory, or the file that `MINUTEBOOK_CONFIG` names. Variables win over the file, options
-of the command line over both. An unknown key or variable, a wrong type or an impossible combination stops the start, and
-the message has the key's name."""
+`minutebook.toml` in the data directory, or the file that `MINUTEBOOK_CONFIG` names. Variables win over the file,
+options of the command line over both. An unknown key or variable, a wrong type or an impossible combination stops the
+start, and the message has the key's name."""
 
 CLI = """\
 `minutebook [--version] VERB [OPTIONS]`; `minutebook VERB --help` says the same as this page.

@@ -56,13 +56,13 @@ def guarded_call() -> Generator[None]:
         except Unreachable as error:
             fail(printable(str(error)), UNAVAILABLE)
         except Refused as error:
-            fail(printable(_advice(error)), _code(error.status))
+            fail(printable(_advice(error)), _code(error))
 
 
-def _code(status: int) -> int:
-    if status >= 500 or status == 429:
+def _code(error: Refused) -> int:
+    if error.status >= 500 or error.status == 429:
         return UNAVAILABLE
-    return FINDING if status in _STATE_REFUSALS else USAGE
+    return FINDING if error.status in _STATE_REFUSALS or error.code == "run_not_live" else USAGE
 
 
 def _advice(error: Refused) -> str:

@@ -18,14 +18,15 @@ from typing import Annotated
 import msgspec
 import typer
 
+from ...domain.errors import MinutebookError
 from ...domain.ids import short_id
 from ...domain.principals import DEFAULT_TENANT, Principal
-from ..api_client import Api
+from ..api_client import Api, Refused, Unreachable
 from ..bridge_client import Player
 from ..database import Database
 from ..dev_issuer import DevelopmentIssuer
 from ..export import verify_database
-from ..postgres.rebuild import Report
+from ..postgres.rebuild import RebuildError, Report
 from ..postgres.rebuild import rebuild as run_rebuild
 from ..postgres.trial import try_to_rewrite
 from ..postgres.views import PROJECTIONS
@@ -83,7 +84,7 @@ def demo(
             raise SettingsError("database.url is set in this data directory; the demo needs one with its own database.")
         try:
             room_id = _run(settings, port, pace, stop=stop)
-        except (StepFailed, ServerFailed) as failed:
+        except StepFailed as failed:
             fail(printable(str(failed)), FINDING)
         if stop:
             say(f"All steps passed; room {room_id} is in {settings.data_dir}.")
@@ -181,10 +182,12 @@ class _Watch:
 @contextlib.asynccontextmanager
 async def _watching(follower: Follower) -> AsyncGenerator[_Watch]:
     watch = _Watch(follower)
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(watch.run())
+    task = asyncio.create_task(watch.run())
+    try:
         yield watch
+    finally:
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _look_back(scene: _Scene, room_id: str, head: int, number: Iterator[int]) -> None:
@@ -246,7 +249,10 @@ def _recording() -> Run:
 @contextlib.contextmanager
 def _step(number: int, what: str) -> Generator[None]:
     say(f"\n{number}. {what}", "bold blue")
-    yield
+    try:
+        yield
+    except (Refused, Unreachable, ServerFailed, RebuildError, MinutebookError) as error:
+        raise StepFailed(f"Step {number} failed: {error}") from error
     say("   passed", "green")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import psycopg
 import typer
 
+from ...domain.errors import Unavailable
 from ..database import Database
 from ..postgres.doctor import Check, Urls, examine
 from ..postgres.embedded_host import DatabaseStartError
@@ -29,11 +29,10 @@ def doctor(
                 checks = _examine(database, quick=quick)
             finally:
                 database.close()
-        except (psycopg.OperationalError, DatabaseStartError) as error:
+        except (Unavailable, DatabaseStartError) as error:
             if not json:
                 raise
-            words = str(error).partition("\n")[0]
-            print_json({"ok": False, "checks": [Check("database", False, words)]})
+            print_json({"ok": False, "checks": [Check("database", False, error.detail)]})
             raise typer.Exit(UNAVAILABLE) from None
         ok = all(check.ok for check in checks)
         if json:

@@ -42,7 +42,7 @@ def _print(report: RetentionReport) -> None:
     verb = "would be deleted" if report.is_dry_run else "deleted"
     for each in report.tenants:
         say(f"{each.tenant}: {each.streams} streams with {each.events} events, and {each.keys} keys {verb}")
-    if not report.tenants:
+    if report.ok and not report.tenants:
         say("nothing has expired")
     elif not report.is_dry_run:
         say(f"{report.remaining_streams} expired streams and {report.remaining_keys} expired keys remain")

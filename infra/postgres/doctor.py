@@ -11,6 +11,7 @@ import psycopg
 
 from ..export import verify_database
 from . import guards, views
+from .errors import unavailable
 from .guards import Connection
 from .listen import CHANNEL
 from .migrate import MigrationError, pending
@@ -49,10 +50,16 @@ class Urls(msgspec.Struct, frozen=True):
 def examine(urls: Urls, *, quick: bool = False, told: Callable[[str], None] | None = None) -> list[Check]:
     """Every check, in a fixed order; `told` hears the name of each before it runs. Only reads, and one NOTIFY.
 
-    `quick` looks into the newest QUICK_STREAMS streams only. A check that cannot be made is not ok. Raises
-    psycopg.OperationalError where the database cannot be reached at all.
+    `quick` looks into the newest QUICK_STREAMS streams only. A check that cannot be made is not ok. Raises Unavailable
+    where the database cannot be reached at all.
     """
-    tell = told or _silent
+    try:
+        return _examine(urls, told or _silent, quick=quick)
+    except psycopg.OperationalError as error:
+        raise unavailable(f"The database cannot be reached: {str(error).splitlines()[0]}") from error
+
+
+def _examine(urls: Urls, told: Callable[[str], None], *, quick: bool) -> list[Check]:
     with psycopg.connect(urls.activity, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         if _one(connection, "SELECT to_regclass('minutebook.events') IS NULL")[0]:
             return [Check("migrations", False, "this database was not migrated; run `minutebook migrate`")]
@@ -60,11 +67,11 @@ def examine(urls: Urls, *, quick: bool = False, told: Callable[[str], None] | No
     with psycopg.connect(urls.auditor, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         connection.execute("SET search_path = pg_catalog, pg_temp")
         for name, look in _looks(urls, quick=quick):
-            tell(name)
+            told(name)
             try:
                 checks.append(look(name, connection))
             except psycopg.Error as error:
-                words = error.diag.message_primary or str(error).partition("\n")[0] or type(error).__name__
+                words = error.diag.message_primary or str(error).splitlines()[0]
                 checks.append(Check(name, False, f"could not be looked at: {words}"))
     return checks
 

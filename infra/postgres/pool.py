@@ -103,6 +103,18 @@ async def check_role(connection: psycopg.AsyncConnection[Any], role: RoleName) -
         )
 
 
+async def verify_role(url: str, role: RoleName) -> None:
+    """check_role on one connection of its own: for the start of a server, since a pool whose connections are refused
+    says no more than that it timed out.
+
+    Raises RoleRefused, or psycopg.OperationalError where there is no connection.
+    """
+    async with await psycopg.AsyncConnection.connect(
+        url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
+    ) as connection:
+        await check_role(connection, role)
+
+
 def make_pool(
     url: str,
     role: RoleName,
@@ -112,7 +124,8 @@ def make_pool(
     min_size: int = 1,
     checked: bool = True,
 ) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
-    """A pool of autocommit connections as `role`, not yet open. `checked` verifies the role of every connection."""
+    """A pool of autocommit connections as `role`, not yet open. `checked` verifies the role of every connection; call
+    verify_role before opening it, to hear the reason."""
 
     async def configure(connection: psycopg.AsyncConnection[Any]) -> None:
         if checked:

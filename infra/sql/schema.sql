@@ -24,7 +24,7 @@ BEGIN
     FROM (SELECT DISTINCT ON (i.stream_id) i.stream_id, i.seq, i.hash, i.ts,
               sum(i.bytes) OVER (PARTITION BY i.stream_id) AS added
           FROM inserted i ORDER BY i.stream_id, i.seq DESC) n
-    WHERE s.id = n.stream_id;
+    WHERE s.id = ANY (ARRAY[n.stream_id]);  -- never by a walk: see append_v1
     IF (SELECT l.audit_feed FROM minutebook.log l) THEN
         INSERT INTO minutebook.feed_queue (txid, stream_id, from_seq, to_seq)
         SELECT greatest(pg_current_xact_id(),
@@ -116,7 +116,7 @@ BEGIN
     PERFORM FROM minutebook.streams s WHERE s.name = ANY (p_streams) ORDER BY s.id + 0 FOR NO KEY UPDATE;
     SELECT array_agg(s.id), array_agg(s.version), array_agg(s.sealed), array_agg(s.head_hash), array_agg(s.bytes)
     INTO v_ids, v_versions, v_sealed, v_heads, v_bytes
-    FROM unnest(p_streams) AS n (name) LEFT JOIN minutebook.streams s ON s.name = n.name;
+    FROM unnest(p_streams) AS n (name) LEFT JOIN minutebook.streams s ON s.name = ANY (ARRAY[n.name]);
 
     FOR it IN
         SELECT i.* FROM json_to_recordset(p_items) AS i (n integer, s integer, expected bigint, count integer,

@@ -58,7 +58,9 @@ OFFENCES = [
 ]
 
 
-@pytest.mark.parametrize(("place", "line", "contract"), OFFENCES, ids=[f"{place}: {line}" for place, line, _ in OFFENCES])
+@pytest.mark.parametrize(
+    ("place", "line", "contract"), OFFENCES, ids=[f"{place}: {line}" for place, line, _ in OFFENCES]
+)
 def test_a_planted_offence_breaks_its_contract(tmp_path: Path, place: str, line: str, contract: str) -> None:
     path = copy_package(tmp_path) / place
     before = path.read_text("utf-8") if path.exists() else ""

@@ -38,6 +38,8 @@ def test_an_offence_is_found(text: str) -> None:
     assert len(offences(text)) == 1
 
 
-@pytest.mark.parametrize("text", ["a group claim", "the apparatus", "helmet", "cohered", "argon", "rdsource", "teamster"])
+@pytest.mark.parametrize(
+    "text", ["a group claim", "the apparatus", "helmet", "cohered", "argon", "rdsource", "teamster"]
+)
 def test_other_words_are_no_offence(text: str) -> None:
     assert offences(text) == []

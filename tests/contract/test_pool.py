@@ -9,7 +9,7 @@ from typing import Any, LiteralString, cast
 import psycopg
 import pytest
 from append_helpers import LOGIN_ROLES, run
-from minutebook.infra.postgres.pool import RoleName, RoleRefused, check_role, make_pool, redacted, url_for
+from minutebook.infra.postgres.pool import RoleName, RoleRefused, check_role, make_pool, redacted, url_for, verify_role
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import PoolTimeout
 
@@ -149,6 +149,14 @@ def test_b10_a_pool_hands_out_no_connection_of_a_refused_role(any_database: Any)
 
     with_pool(look, any_database.url("postgres"), "app")
     with_pool(look, any_database.url("retention"), "app")
+
+
+def test_b10_a_server_hears_the_reason_at_once(any_database: Any) -> None:
+    asyncio.run(verify_role(any_database.url("app"), "app"))
+    with pytest.raises(RoleRefused, match="postgres is a superuser"):
+        asyncio.run(verify_role(any_database.url("postgres"), "app"))
+    with pytest.raises(psycopg.OperationalError):
+        asyncio.run(verify_role("postgresql://minutebook_app@127.0.0.1:1/x", "app"))
 
 
 URLS = {

@@ -19,9 +19,10 @@ groups = { "sec" = ["secret"] }
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server that all tests share."""
+    """A server that all tests share; after the last one no token of theirs is in its log (field fault B38)."""
     with LiveServer(_short(tmp_path_factory), config=CONFIG) as running:
         yield running
+        running.assert_no_token_in_logs()
 
 
 @pytest.fixture

@@ -129,10 +129,11 @@ def test_an_unread_export_holds_no_connection(server: LiveServer, olga: httpx.Cl
     bridge = server.client(f"agent:{short_id(9103)}", room=room)
     bridge.post("/v1/bridge/hello")
     for batch in range(20):
+        payload = {"kind": "harness_event", "x": "y" * 50_000}
         items = [
-            {"stream": "status", "seq": batch * 30 + n, "type": "state_changed", "payload": {"kind": "harness_event", "x": "y" * 50_000}}
+            {"stream": "status", "seq": batch * 30 + n, "type": "state_changed", "payload": payload}
             for n in range(1, 31)
-        ]  # fmt: skip
+        ]
         assert bridge.post("/v1/bridge/events", json={"items": items}).status_code == 200
     busy = (
         "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'minutebook app' AND state <> 'idle'"

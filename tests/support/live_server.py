@@ -170,9 +170,19 @@ class LiveServer:
 
     def sql(self, role: str = "postgres") -> psycopg.Connection:
         """An autocommit connection to its database as `postgres` (the superuser), app, projector, auditor, ..."""
+        return psycopg.connect(self.database_url(role), autocommit=True)
+
+    def database_url(self, role: str = "postgres") -> str:
+        """The URL of its database for that role."""
         assert self._database is not None
-        url = self._database.url("postgres" if role == "postgres" else f"minutebook_{role}")
-        return psycopg.connect(url, autocommit=True)
+        return self._database.url("postgres" if role == "postgres" else f"minutebook_{role}")
+
+    def assert_no_token_in_logs(self) -> None:
+        """Neither a whole token nor its signature, of any that was issued here (field fault B38)."""
+        logs = self.logs()
+        for token in self.tokens:
+            assert token not in logs
+            assert token.rpartition(".")[2] not in logs
 
     def metric(self, name: str) -> float:
         """A metric without labels, by its name without the prefix."""

@@ -35,17 +35,15 @@ def test_the_demo_shows_everything_and_leaves_a_server_that_can_be_used(tmp_path
     folder.mkdir()
     done = demo(folder)
     assert done.returncode == 0, done.stderr
-    assert re.findall(r"^(\d)\. ([A-Z][a-z]+(?: [a-z]+)*)", done.stdout, re.MULTILINE)
     for number, step in enumerate(STEPS, 1):
         assert f"\n{number}. {step}" in done.stdout
     assert done.stdout.count("\n   passed\n") == len(STEPS)
     assert done.stdout.count("refused: permission denied for table events (42501)") == 3
-    assert "#31 human:operator (owner) Nice." in done.stdout or "human:operator (owner) Nice." in done.stdout
+    assert "human:operator (owner) Nice." in done.stdout
     left = dict(re.findall(r"^  (\w+) +(\S.*)$", done.stdout[done.stdout.index("The server goes on.") :], re.MULTILINE))
     pid = int(left["stop"].removeprefix("kill "))
     try:
-        client = httpx.Client(base_url=left["url"], headers={"authorization": f"Bearer {left['token']}"})
-        with client:
+        with httpx.Client(base_url=left["url"], headers={"authorization": f"Bearer {left['token']}"}) as client:
             assert client.get(f"/v1/rooms/{left['room']}").json()["throughSeq"] == 58
         tail = verb("tail", left["room"], "--url", left["url"], "--data-dir", folder / ".demo", "--no-follow")
         assert "run ended" in tail.out
@@ -59,13 +57,14 @@ def test_the_demo_shows_everything_and_leaves_a_server_that_can_be_used(tmp_path
     until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, 15, "the end of the server")
 
 
-def test_a_demo_that_cannot_start_its_server_says_why(tmp_path: Path) -> None:
+def test_a_demo_whose_steps_fail_ends_with_1_and_no_server(tmp_path: Path) -> None:
     (tmp_path / ".demo").mkdir(mode=0o700)
     (tmp_path / ".demo" / "minutebook.toml").write_text("[limits]\nroomEvents = 10\n")
     small = demo(tmp_path, "--stop")  # the room seals in the middle of the run
-    assert small.returncode == 1, small.stdout + small.stderr
+    assert (small.returncode, "Step 3 failed" in small.stderr) == (1, True), small.stdout + small.stderr
     assert "Traceback" not in small.stderr
     assert small.stdout.count("   passed") == 2
     (tmp_path / ".demo" / "minutebook.toml").write_text("[database]\nurl = 'postgresql://127.0.0.1:1/x'\n")
+    assert not any(str(tmp_path) in " ".join(each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"]))
     foreign = demo(tmp_path)
     assert (foreign.returncode, "database.url is set" in foreign.stderr) == (2, True), foreign

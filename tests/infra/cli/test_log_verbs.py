@@ -1,10 +1,12 @@
-"""`minutebook verify`, `export`, `rebuild`, `sql`: the log and what is derived from it, on a database without a server."""
+"""`minutebook verify`, `export`, `rebuild`, `sql`: the log and what is derived from it, mostly without a server."""
 
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from append_helpers import append, creation, events, triggers_off
 from live_server import LiveServer, post
 from minutebook.infra.postgres.migrate import migrate, sql_files
-from verbs import verb
+from verbs import at, verb
 
 ROOMS = ("room:aaaaaaaa", "room:bbbbbbbb", "room:cccccccc")
 
@@ -74,12 +76,8 @@ def test_export_and_verify_the_file_without_a_database(rooms: Any, on_database: 
 
 
 def test_export_goes_to_stdout_whole_or_from_a_seq_on(rooms: Any, on_database: Any, tmp_path: Path) -> None:
-    assert [
-        json.loads(line).get("seq") for line in on_database("export", "aaaaaaaa", "--after", 2).out.splitlines()
-    ] == [
-        3,
-        None,
-    ]
+    lines = on_database("export", "aaaaaaaa", "--after", 2).out.splitlines()
+    assert [json.loads(line).get("seq") for line in lines] == [3, None]
     done = on_database("export", "--all")
     assert len(done.out.splitlines()) == 12
     file = tmp_path / "all.jsonl"
@@ -197,11 +195,6 @@ def test_make_lists_every_target_and_runs_in_a_folder_with_spaces(tmp_path: Path
 
 
 def test_a_pipe_that_is_closed_early_is_no_defect(rooms: Any, tmp_path: Path) -> None:
-    import os
-    import sys
-
-    from verbs import at
-
     env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
     command = [sys.executable, "-m", "minutebook.infra.cli.main", "export", "--all"]
     with subprocess.Popen(

@@ -1,0 +1,62 @@
+"""A real `minutebook serve` on a data directory, for the benches that go over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import msgspec
+from load import request
+
+from minutebook.domain.principals import Principal
+from minutebook.infra.dev_issuer import DevelopmentIssuer
+
+
+class Server(msgspec.Struct, frozen=True):
+    """Where it listens, its process, and a token of a person who may do everything needed."""
+
+    port: int
+    pid: int
+    token: str
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """The bytes of a POST."""
+        return request("POST", path, self.token, body)
+
+    def get(self, path: str) -> bytes:
+        """The bytes of a GET."""
+        return request("GET", path, self.token, b"")
+
+
+@contextlib.contextmanager
+def serving(data_dir: Path, settings: str = "") -> Generator[Server]:
+    """One worker; `settings` is TOML for minutebook.toml."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    (data_dir / "minutebook.toml").write_text(settings)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--port", "0", "--data-dir", str(data_dir)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        assert line.startswith("listening on "), line
+        issuer = DevelopmentIssuer.open(data_dir)
+        token = issuer.issue(Principal("human", "bench"), groups=["agents-member"], now=time.time())
+        yield Server(int(line.rsplit(":", 1)[1]), child.pid, token)
+    finally:
+        child.terminate()
+        child.wait(20)
+
+
+def resident_kib(pid: int) -> int:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    return 0
