@@ -70,7 +70,8 @@ def _human_standing(room: Room, caller: Caller) -> Standing:
 def decide_right(room: Room, room_id: str, tenant: str, caller: Caller, action: Action) -> Verdict:
     """The answer for `explain` and `you.can`: the table's, and that nothing is appended to a closed room.
 
-    `require` leaves the second to the decision, whose refusal says that the room is closed, not that the caller may not.
+    `require` leaves the second to the decision, whose refusal says that the room is closed, not that the caller may
+    not.
     """
     verdict = _of_table(room, room_id, tenant, caller, action)
     if verdict.allowed and room.is_closed and action in OPEN_ROOM_ACTIONS:

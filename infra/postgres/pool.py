@@ -136,6 +136,7 @@ def make_pool(
             "SET idle_in_transaction_session_timeout = 30000",
             "SET search_path = pg_catalog, pg_temp",
             "SET timezone = 'UTC'",
+            "SET datestyle = 'ISO'",  # psycopg reads times in no other
             "SET default_transaction_isolation = 'read committed'",
         ):
             await connection.execute(cast("LiteralString", statement))

@@ -18,7 +18,35 @@ ALTER SCHEMA minutebook_views OWNER TO minutebook_projector;
 CREATE FUNCTION minutebook.advance_streams() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    v_fault text;
 BEGIN
+    SELECT c.fault INTO v_fault FROM (
+        SELECT CASE
+            WHEN s.id IS NULL THEN 'MB001 event of a stream that does not exist'
+            WHEN s.sealed THEN 'MB002 the stream is sealed'
+            WHEN i.seq <> coalesce(lag(i.seq) OVER w, s.version) + 1 THEN 'MB003 seq does not follow the stream'
+            WHEN (i.prev_hash = coalesce(lag(i.hash) OVER w, s.head_hash)
+                AND i.bytes = octet_length(i.payload::text)
+                AND octet_length(i.salt) = 16
+                AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8'))
+                AND i.hash = minutebook.event_hash(s.name, i.seq, i.id, i.type, i.schema_version, i.actor_kind,
+                    i.actor_id, i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
+                    i.origin_client, i.origin_key, i.commitment, i.prev_hash)) IS NOT TRUE
+                THEN 'MB006 the hash is not that of the event at its place'
+            -- Recorded now, or at the time of the event before where the clock has run back since.
+            WHEN i.ts < coalesce(lag(i.ts) OVER w, s.last_ts) OR i.ts > clock_timestamp()
+                AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
+                OR i.ts < statement_timestamp()
+                AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
+                THEN 'MB007 the time is not that of the append'
+            END AS fault
+        FROM inserted i LEFT JOIN minutebook.streams s ON s.id = ANY (ARRAY[i.stream_id])  -- never by a walk: see append_v1
+        WINDOW w AS (PARTITION BY i.stream_id ORDER BY i.seq)
+    ) c WHERE c.fault IS NOT NULL ORDER BY c.fault LIMIT 1;
+    IF v_fault IS NOT NULL THEN
+        RAISE EXCEPTION '%', substr(v_fault, 7) USING ERRCODE = left(v_fault, 5);
+    END IF;
     UPDATE minutebook.streams s
     SET version = n.seq, bytes = s.bytes + n.added, head_hash = n.hash, last_ts = n.ts
     FROM (SELECT DISTINCT ON (i.stream_id) i.stream_id, i.seq, i.hash, i.ts,
@@ -59,6 +87,7 @@ DECLARE
     v_sealed boolean[];
     v_heads bytea[];
     v_bytes bigint[];
+    v_clocks timestamptz[];
     v_places integer[] := '{}';
     v_outcomes text[] := '{}';
     v_first bigint[] := '{}';
@@ -75,6 +104,16 @@ DECLARE
     v_newest integer[] := '{}';
     v_behind integer[] := '{}';
     v_missing bigint := 0;
+    v_rows minutebook.events[] := '{}';
+    v_row integer := 0;
+    v_place integer;
+    v_seq bigint;
+    v_seed bytea;
+    v_salt bytea;
+    v_payload text;
+    v_commitment bytea;
+    v_ts timestamptz;
+    v_hash bytea;
     v_seal bigint[] := '{}';
     v_held bigint[] := '{}';
     v_released bigint[] := '{}';
@@ -114,8 +153,9 @@ BEGIN
     -- FOR NO KEY UPDATE above a sort locks in the order of the sort. "+ 0" keeps the planner from sorting by a walk over
     -- the whole primary key, which a plan made when there were few streams would do for ever.
     PERFORM FROM minutebook.streams s WHERE s.name = ANY (p_streams) ORDER BY s.id + 0 FOR NO KEY UPDATE;
-    SELECT array_agg(s.id), array_agg(s.version), array_agg(s.sealed), array_agg(s.head_hash), array_agg(s.bytes)
-    INTO v_ids, v_versions, v_sealed, v_heads, v_bytes
+    SELECT array_agg(s.id), array_agg(s.version), array_agg(s.sealed), array_agg(s.head_hash), array_agg(s.bytes),
+        array_agg(s.last_ts)
+    INTO v_ids, v_versions, v_sealed, v_heads, v_bytes, v_clocks
     FROM unnest(p_streams) AS n (name) LEFT JOIN minutebook.streams s ON s.name = ANY (ARRAY[n.name]);
 
     FOR it IN
@@ -190,35 +230,45 @@ BEGIN
     END LOOP;
 
     IF v_any THEN
-        v_n := 1;
+        v_seed := uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid());
         FOR it IN
-            INSERT INTO minutebook.events AS w (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role,
-                run_id, caused_by, origin, redactions, classes, payload, origin_client, origin_key)
-            SELECT v_ids[v_places[e.i]], v_first[e.i] + e.k, e.id, e.t, e.v, e.ak, e.ai, e.ar,
-                e.r, e.cb, e.o, e.rd, e.cl, e.p, e.oc, e.ok
-            FROM json_to_recordset(p_events) AS e (i integer, k integer, id text, t text, v integer, p jsonb, ak text,
-                ai text, ar text, r text, cb bigint, o text, rd text[], cl text[], oc text, ok text)
+            SELECT e.* FROM json_to_recordset(p_events) AS e (i integer, k integer, id text, t text, v integer, p jsonb,
+                ak text, ai text, ar text, r text, cb bigint, o text, rd text[], cl text[], oc text, ok text)
             WHERE v_outcomes[e.i] = 'appended'
-            RETURNING w.stream_id, w.seq, w.id, w.hash, w.ts, w.bytes
         LOOP
-            -- Rows come back in the order of the items; an item ends with the row of its last seq.
-            WHILE v_outcomes[v_n] <> 'appended' OR v_last[v_n] = v_first[v_n] LOOP
-                v_n := v_n + 1;
-            END LOOP;
             v_missing := v_missing - 1;
-            v_bytes[v_places[v_n]] := v_bytes[v_places[v_n]] + it.bytes;
-            IF it.seq = v_last[v_n] THEN
-                v_event_ids[v_n] := it.id;
-                v_chains[v_n] := it.hash;
-                v_times[v_n] := it.ts;
-                v_sizes[v_n] := v_bytes[v_places[v_n]];
-                v_wake := v_wake || ',' || it.stream_id;
-                v_n := v_n + 1;
+            v_row := v_row + 1;
+            v_place := v_places[it.i];
+            v_seq := v_first[it.i] + it.k;
+            v_payload := it.p::text;
+            IF v_payload IS NULL THEN
+                RAISE EXCEPTION 'an event enters the log with its payload' USING ERRCODE = 'MB004';
+            END IF;
+            -- One draw of randomness serves the call; each salt is as unknown as the seed, which is stored nowhere.
+            v_salt := substr(sha256(v_seed || int4send(v_row)), 1, 16);
+            v_commitment := sha256(v_salt || convert_to(v_payload, 'UTF8'));
+            v_ts := greatest(clock_timestamp(), v_clocks[v_place]);
+            v_hash := minutebook.event_hash(p_streams[v_place], v_seq, it.id, it.t, it.v, it.ak, it.ai, it.ar, it.r,
+                it.cb, it.o, v_ts, it.rd, it.cl, it.oc, it.ok, v_commitment, v_heads[v_place]);
+            -- In the order of the table's columns.
+            v_rows[v_row] := ROW(v_ids[v_place], v_seq, it.id, it.t, it.v, it.ak, it.ai, it.ar, it.r, it.cb, it.o, v_ts,
+                it.rd, it.cl, it.p, octet_length(v_payload), v_salt, v_commitment, it.oc, it.ok, v_heads[v_place],
+                v_hash)::minutebook.events;
+            v_heads[v_place] := v_hash;
+            v_clocks[v_place] := v_ts;
+            v_bytes[v_place] := v_bytes[v_place] + octet_length(v_payload);
+            IF v_seq = v_last[it.i] THEN
+                v_event_ids[it.i] := it.id;
+                v_chains[it.i] := v_hash;
+                v_times[it.i] := v_ts;
+                v_sizes[it.i] := v_bytes[v_place];
+                v_wake := v_wake || ',' || v_ids[v_place];
             END IF;
         END LOOP;
         IF v_missing <> 0 THEN
             RAISE EXCEPTION 'the items count other events than there are' USING ERRCODE = 'MB003';
         END IF;
+        INSERT INTO minutebook.events SELECT r.* FROM unnest(v_rows) AS r;
         FOR v_n IN 1 .. coalesce(array_upper(v_behind, 1), 0) LOOP
             IF v_behind[v_n] IS NOT NULL THEN
                 v_chains[v_n] := v_chains[v_behind[v_n]];
@@ -266,6 +316,34 @@ END
 $$;
 
 ALTER FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) OWNER TO minutebook_owner;
+
+-- Name: event_hash(text, bigint, text, text, integer, text, text, text, text, bigint, text, timestamp with time zone, text[], text[], text, text, bytea, bytea); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea) RETURNS bytea
+    LANGUAGE sql STABLE
+    AS $$
+SELECT sha256(convert_to(concat('minutebook.event.v1,',
+    octet_length(p_stream), ':', p_stream, ',',
+    octet_length(p_seq::text), ':', p_seq, ',',
+    octet_length(p_id), ':', p_id, ',',
+    octet_length(p_type), ':', p_type, ',',
+    octet_length(p_schema_version::text), ':', p_schema_version, ',',
+    octet_length(p_actor_kind), ':', p_actor_kind, ',',
+    octet_length(p_actor_id), ':', p_actor_id, ',',
+    octet_length(p_actor_role), ':', p_actor_role, ',',
+    octet_length(p_run_id), ':', p_run_id, ',',
+    octet_length(p_caused_by::text), ':', p_caused_by, ',',
+    octet_length(p_origin), ':', p_origin, ',',
+    '27:', to_char(p_ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), ',',
+    CASE WHEN p_redactions = '{}' THEN '0:,' ELSE minutebook.netstrings(p_redactions) END,
+    CASE WHEN p_classes = '{}' THEN '0:,' ELSE minutebook.netstrings(p_classes) END,
+    octet_length(p_origin_client), ':', p_origin_client, ',',
+    octet_length(p_origin_key), ':', p_origin_key, ',',
+    '64:', encode(p_commitment, 'hex'), ',',
+    '64:', encode(p_prev_hash, 'hex'), ','), 'UTF8'))
+$$;
+
+ALTER FUNCTION minutebook.event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea) OWNER TO minutebook_owner;
 
 -- Name: feed_advance_v1(integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -389,25 +467,9 @@ BEGIN
     NEW.bytes := octet_length(v_payload);
     NEW.commitment := sha256(NEW.salt || convert_to(v_payload, 'UTF8'));
     NEW.prev_hash := coalesce(v_prev_hash, '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea);
-    NEW.hash := sha256(convert_to(concat('minutebook.event.v1,',
-        octet_length(v_stream), ':', v_stream, ',',
-        octet_length(NEW.seq::text), ':', NEW.seq, ',',
-        octet_length(NEW.id), ':', NEW.id, ',',
-        octet_length(NEW.type), ':', NEW.type, ',',
-        octet_length(NEW.schema_version::text), ':', NEW.schema_version, ',',
-        octet_length(NEW.actor_kind), ':', NEW.actor_kind, ',',
-        octet_length(NEW.actor_id), ':', NEW.actor_id, ',',
-        octet_length(NEW.actor_role), ':', NEW.actor_role, ',',
-        octet_length(NEW.run_id), ':', NEW.run_id, ',',
-        octet_length(NEW.caused_by::text), ':', NEW.caused_by, ',',
-        octet_length(NEW.origin), ':', NEW.origin, ',',
-        '27:', to_char(NEW.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), ',',
-        minutebook.netstrings(NEW.redactions),
-        minutebook.netstrings(NEW.classes),
-        octet_length(NEW.origin_client), ':', NEW.origin_client, ',',
-        octet_length(NEW.origin_key), ':', NEW.origin_key, ',',
-        '64:', encode(NEW.commitment, 'hex'), ',',
-        '64:', encode(NEW.prev_hash, 'hex'), ','), 'UTF8'));
+    NEW.hash := minutebook.event_hash(v_stream, NEW.seq, NEW.id, NEW.type, NEW.schema_version, NEW.actor_kind,
+        NEW.actor_id, NEW.actor_role, NEW.run_id, NEW.caused_by, NEW.origin, NEW.ts, NEW.redactions, NEW.classes,
+        NEW.origin_client, NEW.origin_key, NEW.commitment, NEW.prev_hash);
     RETURN NEW;
 END
 $$;
@@ -995,7 +1057,7 @@ ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_change;
 
 -- Name: events events_guard_insert; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
-CREATE TRIGGER events_guard_insert BEFORE INSERT ON minutebook.events FOR EACH ROW EXECUTE FUNCTION minutebook.guard_event_insert();
+CREATE TRIGGER events_guard_insert BEFORE INSERT ON minutebook.events FOR EACH ROW WHEN ((new.hash IS NULL)) EXECUTE FUNCTION minutebook.guard_event_insert();
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_insert;
 
@@ -1161,6 +1223,10 @@ REVOKE ALL ON FUNCTION minutebook.advance_streams() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) TO minutebook_app;
+
+-- Name: FUNCTION event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea) FROM PUBLIC;
 
 -- Name: FUNCTION feed_advance_v1(p_limit integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

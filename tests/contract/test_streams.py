@@ -27,9 +27,9 @@ from append_helpers import (
 
 INSERT = """
 INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, origin, redactions,
-    classes, payload, ts, bytes, salt, commitment, prev_hash, hash)
+    classes, payload, ts, bytes, salt, commitment, prev_hash)
 VALUES (%s, %s, '01ARZ3NDEKTSV4RRFFQ69G5FAV', 'message', 1, 'human', 'eve', 'client', '{}', '{}',
-    %s, '1999-01-01', 7, 'salt', 'commitment', 'prev', 'hash')
+    %s, '1999-01-01', 7, 'salt', 'commitment', 'prev')
 """
 
 
@@ -90,6 +90,30 @@ def test_law_4_nobody_chooses_time_salt_hash_or_size(owner: Any) -> None:
     assert [len(stored[name]) for name in ("salt", "commitment", "hash")] == [2 + 32, 2 + 64, 2 + 64]
     assert head["head_hash"] == stored["hash"]
     assert (head["bytes"], head["last_ts"]) == (before["bytes"] + stored["bytes"], stored["ts"])
+
+
+def test_law_4_a_hash_of_ones_own_is_refused_unless_it_is_the_right_one(owner: Any) -> None:
+    """A row with a hash is not stamped but checked, as those of append_v1 are: place, words, size, salt and time."""
+    stream = stream_id(owner)
+    copy = (
+        "INSERT INTO minutebook.events SELECT (jsonb_populate_record(e, jsonb_build_object('seq', 4, 'prev_hash', s.head_hash,"
+        " 'ts', clock_timestamp()) || %s)).* FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id"
+        " WHERE e.stream_id = %s AND e.seq = 3"
+    )
+    for change in ("{}", '{"payload": {"text": "other"}}', '{"bytes": 1}', '{"hash": "\\\\x00"}'):
+        with refused("MB006"):
+            owner.execute(cast("LiteralString", copy), (change, stream))
+    right = (
+        "INSERT INTO minutebook.events SELECT (jsonb_populate_record(e, jsonb_build_object('seq', 4, 'prev_hash', s.head_hash,"
+        " 'ts', t.ts, 'hash', minutebook.event_hash(s.name, 4, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id,"
+        " e.actor_role, e.run_id, e.caused_by, e.origin, t.ts, e.redactions, e.classes, e.origin_client, e.origin_key,"
+        " e.commitment, s.head_hash)))).* FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id"
+        " CROSS JOIN LATERAL (SELECT clock_timestamp() + %s::interval AS ts) t WHERE e.stream_id = %s AND e.seq = 3"
+    )
+    for shift in ("-1 hour", "1 hour"):
+        with refused("MB007"):
+            owner.execute(cast("LiteralString", right), (shift, stream))
+    owner.execute(cast("LiteralString", right), ("0", stream))
 
 
 def test_an_event_needs_a_payload_and_flat_lists(owner: Any) -> None:
@@ -201,6 +225,9 @@ def test_b16_time_never_runs_back_within_a_stream(any_database: Any, owner: Any)
     ahead = "UPDATE minutebook.events SET ts = ts + interval '1 hour' WHERE seq = 3"
     owner.execute("ALTER TABLE minutebook.events DISABLE TRIGGER ALL")
     owner.execute(ahead)
+    owner.execute("ALTER TABLE minutebook.streams DISABLE TRIGGER ALL")
+    owner.execute("UPDATE minutebook.streams SET last_ts = last_ts + interval '1 hour' WHERE id = 1")
+    owner.execute("ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard")
     owner.execute("ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_insert")
     owner.execute("ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_advance")
     with any_database.connect("app") as app:

@@ -1,6 +1,6 @@
--- Stamps and checks every row that enters the log, whoever inserts it: seq follows its predecessor, the stream is open,
--- time never runs back, salt, commitment and hash are computed here and nowhere else.
--- The canonical form is docs/explanation/hash-chain.md; infra/chain.py recomputes it.
+-- Stamps a row that enters the log by another way than append_v1, which stamps its own (with a hash, and this trigger
+-- costs a look-up a row): seq follows its predecessor, the stream is open, time never runs back; salt, commitment and
+-- hash are computed here. Whatever comes with a hash of its own is checked by 11_advance_streams.sql.
 CREATE OR REPLACE FUNCTION minutebook.guard_event_insert() RETURNS trigger
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -28,25 +28,9 @@ BEGIN
     NEW.bytes := octet_length(v_payload);
     NEW.commitment := sha256(NEW.salt || convert_to(v_payload, 'UTF8'));
     NEW.prev_hash := coalesce(v_prev_hash, '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea);
-    NEW.hash := sha256(convert_to(concat('minutebook.event.v1,',
-        octet_length(v_stream), ':', v_stream, ',',
-        octet_length(NEW.seq::text), ':', NEW.seq, ',',
-        octet_length(NEW.id), ':', NEW.id, ',',
-        octet_length(NEW.type), ':', NEW.type, ',',
-        octet_length(NEW.schema_version::text), ':', NEW.schema_version, ',',
-        octet_length(NEW.actor_kind), ':', NEW.actor_kind, ',',
-        octet_length(NEW.actor_id), ':', NEW.actor_id, ',',
-        octet_length(NEW.actor_role), ':', NEW.actor_role, ',',
-        octet_length(NEW.run_id), ':', NEW.run_id, ',',
-        octet_length(NEW.caused_by::text), ':', NEW.caused_by, ',',
-        octet_length(NEW.origin), ':', NEW.origin, ',',
-        '27:', to_char(NEW.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), ',',
-        minutebook.netstrings(NEW.redactions),
-        minutebook.netstrings(NEW.classes),
-        octet_length(NEW.origin_client), ':', NEW.origin_client, ',',
-        octet_length(NEW.origin_key), ':', NEW.origin_key, ',',
-        '64:', encode(NEW.commitment, 'hex'), ',',
-        '64:', encode(NEW.prev_hash, 'hex'), ','), 'UTF8'));
+    NEW.hash := minutebook.event_hash(v_stream, NEW.seq, NEW.id, NEW.type, NEW.schema_version, NEW.actor_kind,
+        NEW.actor_id, NEW.actor_role, NEW.run_id, NEW.caused_by, NEW.origin, NEW.ts, NEW.redactions, NEW.classes,
+        NEW.origin_client, NEW.origin_key, NEW.commitment, NEW.prev_hash);
     RETURN NEW;
 END
 $$;
@@ -54,5 +38,5 @@ ALTER FUNCTION minutebook.guard_event_insert() OWNER TO minutebook_owner;
 REVOKE ALL ON FUNCTION minutebook.guard_event_insert() FROM PUBLIC;
 
 CREATE OR REPLACE TRIGGER events_guard_insert BEFORE INSERT ON minutebook.events
-    FOR EACH ROW EXECUTE FUNCTION minutebook.guard_event_insert();
+    FOR EACH ROW WHEN (NEW.hash IS NULL) EXECUTE FUNCTION minutebook.guard_event_insert();
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_insert;

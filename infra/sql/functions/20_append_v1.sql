@@ -37,6 +37,7 @@ DECLARE
     v_sealed boolean[];
     v_heads bytea[];
     v_bytes bigint[];
+    v_clocks timestamptz[];
     v_places integer[] := '{}';
     v_outcomes text[] := '{}';
     v_first bigint[] := '{}';
@@ -53,6 +54,16 @@ DECLARE
     v_newest integer[] := '{}';
     v_behind integer[] := '{}';
     v_missing bigint := 0;
+    v_rows minutebook.events[] := '{}';
+    v_row integer := 0;
+    v_place integer;
+    v_seq bigint;
+    v_seed bytea;
+    v_salt bytea;
+    v_payload text;
+    v_commitment bytea;
+    v_ts timestamptz;
+    v_hash bytea;
     v_seal bigint[] := '{}';
     v_held bigint[] := '{}';
     v_released bigint[] := '{}';
@@ -92,8 +103,9 @@ BEGIN
     -- FOR NO KEY UPDATE above a sort locks in the order of the sort. "+ 0" keeps the planner from sorting by a walk over
     -- the whole primary key, which a plan made when there were few streams would do for ever.
     PERFORM FROM minutebook.streams s WHERE s.name = ANY (p_streams) ORDER BY s.id + 0 FOR NO KEY UPDATE;
-    SELECT array_agg(s.id), array_agg(s.version), array_agg(s.sealed), array_agg(s.head_hash), array_agg(s.bytes)
-    INTO v_ids, v_versions, v_sealed, v_heads, v_bytes
+    SELECT array_agg(s.id), array_agg(s.version), array_agg(s.sealed), array_agg(s.head_hash), array_agg(s.bytes),
+        array_agg(s.last_ts)
+    INTO v_ids, v_versions, v_sealed, v_heads, v_bytes, v_clocks
     FROM unnest(p_streams) AS n (name) LEFT JOIN minutebook.streams s ON s.name = ANY (ARRAY[n.name]);
 
     FOR it IN
@@ -168,35 +180,45 @@ BEGIN
     END LOOP;
 
     IF v_any THEN
-        v_n := 1;
+        v_seed := uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid());
         FOR it IN
-            INSERT INTO minutebook.events AS w (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role,
-                run_id, caused_by, origin, redactions, classes, payload, origin_client, origin_key)
-            SELECT v_ids[v_places[e.i]], v_first[e.i] + e.k, e.id, e.t, e.v, e.ak, e.ai, e.ar,
-                e.r, e.cb, e.o, e.rd, e.cl, e.p, e.oc, e.ok
-            FROM json_to_recordset(p_events) AS e (i integer, k integer, id text, t text, v integer, p jsonb, ak text,
-                ai text, ar text, r text, cb bigint, o text, rd text[], cl text[], oc text, ok text)
+            SELECT e.* FROM json_to_recordset(p_events) AS e (i integer, k integer, id text, t text, v integer, p jsonb,
+                ak text, ai text, ar text, r text, cb bigint, o text, rd text[], cl text[], oc text, ok text)
             WHERE v_outcomes[e.i] = 'appended'
-            RETURNING w.stream_id, w.seq, w.id, w.hash, w.ts, w.bytes
         LOOP
-            -- Rows come back in the order of the items; an item ends with the row of its last seq.
-            WHILE v_outcomes[v_n] <> 'appended' OR v_last[v_n] = v_first[v_n] LOOP
-                v_n := v_n + 1;
-            END LOOP;
             v_missing := v_missing - 1;
-            v_bytes[v_places[v_n]] := v_bytes[v_places[v_n]] + it.bytes;
-            IF it.seq = v_last[v_n] THEN
-                v_event_ids[v_n] := it.id;
-                v_chains[v_n] := it.hash;
-                v_times[v_n] := it.ts;
-                v_sizes[v_n] := v_bytes[v_places[v_n]];
-                v_wake := v_wake || ',' || it.stream_id;
-                v_n := v_n + 1;
+            v_row := v_row + 1;
+            v_place := v_places[it.i];
+            v_seq := v_first[it.i] + it.k;
+            v_payload := it.p::text;
+            IF v_payload IS NULL THEN
+                RAISE EXCEPTION 'an event enters the log with its payload' USING ERRCODE = 'MB004';
+            END IF;
+            -- One draw of randomness serves the call; each salt is as unknown as the seed, which is stored nowhere.
+            v_salt := substr(sha256(v_seed || int4send(v_row)), 1, 16);
+            v_commitment := sha256(v_salt || convert_to(v_payload, 'UTF8'));
+            v_ts := greatest(clock_timestamp(), v_clocks[v_place]);
+            v_hash := minutebook.event_hash(p_streams[v_place], v_seq, it.id, it.t, it.v, it.ak, it.ai, it.ar, it.r,
+                it.cb, it.o, v_ts, it.rd, it.cl, it.oc, it.ok, v_commitment, v_heads[v_place]);
+            -- In the order of the table's columns.
+            v_rows[v_row] := ROW(v_ids[v_place], v_seq, it.id, it.t, it.v, it.ak, it.ai, it.ar, it.r, it.cb, it.o, v_ts,
+                it.rd, it.cl, it.p, octet_length(v_payload), v_salt, v_commitment, it.oc, it.ok, v_heads[v_place],
+                v_hash)::minutebook.events;
+            v_heads[v_place] := v_hash;
+            v_clocks[v_place] := v_ts;
+            v_bytes[v_place] := v_bytes[v_place] + octet_length(v_payload);
+            IF v_seq = v_last[it.i] THEN
+                v_event_ids[it.i] := it.id;
+                v_chains[it.i] := v_hash;
+                v_times[it.i] := v_ts;
+                v_sizes[it.i] := v_bytes[v_place];
+                v_wake := v_wake || ',' || v_ids[v_place];
             END IF;
         END LOOP;
         IF v_missing <> 0 THEN
             RAISE EXCEPTION 'the items count other events than there are' USING ERRCODE = 'MB003';
         END IF;
+        INSERT INTO minutebook.events SELECT r.* FROM unnest(v_rows) AS r;
         FOR v_n IN 1 .. coalesce(array_upper(v_behind, 1), 0) LOOP
             IF v_behind[v_n] IS NOT NULL THEN
                 v_chains[v_n] := v_chains[v_behind[v_n]];
