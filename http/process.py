@@ -24,7 +24,7 @@ from ..infra.database import Database
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.listen import Listener
-from ..infra.postgres.pool import make_pool
+from ..infra.postgres.pool import make_pool, verify_role
 from ..infra.postgres.projector import Projector
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
@@ -94,6 +94,7 @@ async def serve_http(
             max_size=settings.database.pool_size,
             statement_timeout_ms=settings.database.statement_timeout_ms,
         )
+        await verify_role(database.url("app"), "app")
         await pool.open(wait=True)
         stack.push_async_callback(pool.close)
         appender = Appender(pool)
@@ -195,6 +196,7 @@ async def projectors(settings: Settings, database: Database) -> AsyncGenerator[l
         max_size=len(PROJECTIONS) + 1,
         statement_timeout_ms=settings.database.statement_timeout_ms,
     )
+    await verify_role(database.url("projector"), "projector")
     await pool.open(wait=True)
     running: list[Projector] = []
 

@@ -48,7 +48,7 @@ err = Console(stderr=True)
 
 def fail(message: str, code: int) -> NoReturn:
     """One sentence on stderr, then the exit code."""
-    err.print(f"minutebook: {message}", style="red", highlight=False, markup=False)
+    err.print(f"minutebook: {message}", style="red", highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(code)
 
 

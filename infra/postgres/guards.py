@@ -75,8 +75,9 @@ def trigger_faults(connection: Connection) -> list[str]:
 
 
 def _trigger(found: Iterable[str]) -> tuple[Any, ...]:
+    """Comparable, though PostgreSQL orders the events and writes a WHEN clause in its own way."""
     name, timing, events, table, rest = found
-    return name, timing, frozenset(events.split(" OR ")), table, rest.strip()
+    return name, timing, frozenset(events.split(" OR ")), table, re.sub(r"[()\s]", "", rest).lower()
 
 
 def function_faults(connection: Connection) -> list[str]:

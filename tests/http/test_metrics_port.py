@@ -9,6 +9,8 @@ import httpx
 import pytest
 from live_server import LiveServer
 
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - not to be on loopback is what is tested
+
 
 def free_port() -> int:
     """A port that nobody listens on at this moment."""
@@ -19,7 +21,7 @@ def free_port() -> int:
 def test_off_loopback_it_has_a_port_of_its_own(own_data_dir: Path) -> None:
     port = free_port()
     config = f"[server]\nmetricsPort = {port}\n"
-    with LiveServer(own_data_dir, config=config, arguments=["--host", "0.0.0.0"]) as server:
+    with LiveServer(own_data_dir, config=config, arguments=["--host", EVERYWHERE]) as server:
         base = f"http://127.0.0.1:{server.port}"
         own = httpx.get(f"http://127.0.0.1:{port}/metrics")
         assert own.status_code == 200

@@ -176,6 +176,8 @@ def _fuzz(operation: Any, alice: httpx.Client, headers: dict[str, str]) -> None:
         nonlocal room
         if "room_id" in case.path_parameters:
             case.path_parameters["room_id"] = room
+        # Its answer for what never comes is a 504, after 5 s.
+        (case.query or {}).pop("minSeq", None)
         if operation.path.endswith("/stream"):
             # A stream has no end, so only its head is asked for.
             answer = alice.head(case.formatted_path, params=case.query, headers=case.headers)
