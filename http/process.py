@@ -104,7 +104,7 @@ async def serve_http(
         hub = Hub(store)
         hub.start()
         stack.push_async_callback(hub.close)
-        listener = Listener(database.listen_url, hub.wake)
+        listener = Listener(database.listen_url, hub.wake, database.url("app"))
         listener.start()
         stack.push_async_callback(listener.close)
         verifier = TokenVerifier(settings)
@@ -204,7 +204,7 @@ async def projectors(settings: Settings, database: Database) -> AsyncGenerator[l
         for projector in running:
             projector.wake(ids)
 
-    listener = Listener(database.listen_url, wake)
+    listener = Listener(database.listen_url, wake, database.url("app"))
     running += [Projector(projection, pool, lambda: listener.is_up) for projection in PROJECTIONS.values()]
     listener.start()
     for projector in running:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,13 @@ PING_TIMEOUT_S = 1.0
 RECONNECT_S = (0.1, 0.5, 1.0)
 """Waits before the next try to connect; the last one repeats."""
 
+PROBE_TIMEOUT_S = 5.0
+"""A wake-up of our own that is not heard within this time means that the channel is deaf: a pooler in transaction mode
+takes LISTEN, and nothing ever comes (field fault B22)."""
+
+PROBE = "0"
+"""Payload of such a wake-up: no stream has this id, so nobody wakes for nothing."""
+
 Wake = Callable[[frozenset[int] | None], None]
 """Called with the stream ids that moved, or None where any may have."""
 
@@ -29,16 +37,24 @@ log = structlog.get_logger(__name__)
 class Listener:
     """Keeps one session listening, outside every transaction, and calls `wake` for what it hears.
 
-    After every (re)connect `wake(None)` is called once, so that nothing between two sessions is missed. `is_up` says
-    whether a session is listening now.
+    After every (re)connect `wake(None)` is called once, so that nothing between two sessions is missed. `is_up`: a
+    session is listening, and was not found deaf. probe_url: where wake-ups are sent from, for the self-test.
     """
 
-    def __init__(self, url: str, wake: Wake) -> None:
+    def __init__(self, url: str, wake: Wake, probe_url: str | None = None) -> None:
         self._url = url
         self._wake = wake
+        self._probe_url = probe_url or url
         self._task: asyncio.Task[None] | None = None
-        self.is_up = False
+        self._heard = asyncio.Event()
+        self._is_listening = False
+        self._is_deaf = False
         self.reconnects = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether wake-ups may be relied upon to come soon."""
+        return self._is_listening and not self._is_deaf
 
     def start(self) -> None:
         """Begin on the running loop."""
@@ -58,24 +74,51 @@ class Listener:
                     self._url, autocommit=True, connect_timeout=5, application_name="minutebook listener"
                 ) as connection:
                     await connection.execute("LISTEN minutebook")
-                    self.is_up = True
+                    self._is_listening = True
                     tries = 0
                     self._wake(None)
-                    await self._listen(connection)
+                    await self._listen_probed(connection)
             except (psycopg.Error, OSError, TimeoutError) as error:
                 log.warning("listener lost", error=type(error).__name__)
             finally:
-                self.is_up = False
+                self._is_listening = False
             self.reconnects += 1
             await asyncio.sleep(RECONNECT_S[min(tries, len(RECONNECT_S) - 1)])
             tries += 1
 
+    async def _listen_probed(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        probe = asyncio.create_task(self._probe(), name="listener probe")
+        try:
+            await self._listen(connection)
+        finally:
+            probe.cancel()
+            await asyncio.gather(probe, return_exceptions=True)
+
     async def _listen(self, connection: psycopg.AsyncConnection[Any]) -> None:
         while True:
             async for notify in connection.notifies(timeout=PING_S):
-                self._wake(parse(notify.payload))
+                self._heard.set()
+                if notify.payload != PROBE:
+                    self._wake(parse(notify.payload))
             async with asyncio.timeout(PING_TIMEOUT_S):
                 await connection.execute("SELECT 1")
+
+    async def _probe(self) -> None:
+        """Send one wake-up and wait for it; a deaf channel is said once, and left to the polls."""
+        self._heard.clear()
+        with contextlib.suppress(psycopg.Error, OSError):
+            async with await psycopg.AsyncConnection.connect(
+                self._probe_url, autocommit=True, connect_timeout=5, application_name="minutebook probe"
+            ) as connection:
+                await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, PROBE))
+            try:
+                async with asyncio.timeout(PROBE_TIMEOUT_S):
+                    await self._heard.wait()
+                self._is_deaf = False
+            except TimeoutError:
+                if not self._is_deaf:
+                    log.warning("no wake-up is heard; set database.listenUrl to a direct connection")
+                self._is_deaf = True
 
 
 def parse(payload: str) -> frozenset[int] | None:

@@ -180,7 +180,8 @@ def _fuzz(operation: Any, alice: httpx.Client, headers: dict[str, str]) -> None:
         (case.query or {}).pop("minSeq", None)
         if operation.path.endswith("/stream"):
             # A stream has no end, so only its head is asked for.
-            answer = alice.head(case.formatted_path, params=case.query, headers=case.headers)
+            given_id = {name: value for name, value in (case.headers or {}).items() if name == "Last-Event-ID"}
+            answer = alice.head(case.formatted_path, params=case.query, headers=given_id)
             assert str(answer.status_code) in operation.definition.raw["responses"]
             return
         answer = case.call_and_validate(checks=CHECKS, headers={**(case.headers or {}), **headers})
