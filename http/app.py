@@ -12,12 +12,12 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 from prometheus_client import CollectorRegistry
 
 from ..domain.errors import MinutebookError
+from ..infra.postgres.readiness import Readiness
 from ..infra.tokens import TokenVerifier
 from .gate import Gate
 from .methods import MethodTable
 from .openapi import describe
 from .problems import on_any_error, on_domain_error, on_http_error
-from .readiness import Readiness
 from .routes import bridge, export, health, rooms, session, streams
 from .routes.common import caller_of
 from .services import Services

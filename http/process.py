@@ -26,6 +26,7 @@ from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.listen import Listener
 from ..infra.postgres.pool import make_pool, verify_role
 from ..infra.postgres.projector import Projector
+from ..infra.postgres.readiness import Readiness
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.postgres.views import PROJECTIONS
@@ -35,7 +36,6 @@ from ..infra.tokens import TokenVerifier
 from .app import create_app
 from .live import Hub
 from .metrics import make_registry
-from .readiness import Readiness
 from .services import Services
 
 STOP_S = 10.0

@@ -27,7 +27,9 @@ def open_key(path: Path, setting: str) -> bytes:
             _create(path)
         return _read(path, setting)
     except OSError as error:
-        raise SettingsError(f"{setting}: {path} cannot be used ({error.strerror}); correct that, or remove the file.") from None
+        raise SettingsError(
+            f"{setting}: {path} cannot be used ({error.strerror}); correct that, or remove the file."
+        ) from None
 
 
 def _create(path: Path) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import psycopg
 import pytest
-
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.migrate import migrate
 
@@ -21,7 +20,7 @@ _numbers = itertools.count(1)
 
 
 class Database(msgspec.Struct, frozen=True):
-    """A migrated database of its own. `url(role)`: postgres (the superuser), app, projector, retention, eraser, auditor."""
+    """A migrated database of its own. Roles: postgres (the superuser), app, projector, retention, eraser, auditor."""
 
     server: EmbeddedPostgres
     name: str

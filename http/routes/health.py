@@ -10,7 +10,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import SkipValidation
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from ..readiness import Readiness
+from ...infra.postgres.readiness import Readiness
 
 _NotReady = ResponseSpec(dict[str, Any], generate_examples=False, description="Not ready; the checks say why")
 

@@ -33,4 +33,6 @@ def migrate(
         for name in names:
             out.print(f"{word} {name}", highlight=False)
         where = "the embedded database" if database.is_embedded else redacted(url)
-        out.print(f"{where} is up to date" if not dry_run or not names else f"{len(names)} files pending", highlight=False)
+        out.print(
+            f"{where} is up to date" if not dry_run or not names else f"{len(names)} files pending", highlight=False
+        )

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import msgspec
-import psycopg
 import typer
 from rich.console import Console
 
 from ...domain.errors import MinutebookError
 from ..database import Database
 from ..postgres.embedded_host import DatabaseStartError
+from ..postgres.errors import UnreachableError
 from ..postgres.migrate import MigrationError
 from ..postgres.pool import RoleRefused
 from ..settings import Settings, SettingsError
@@ -71,7 +71,7 @@ def guarded() -> Generator[None]:
         fail(str(error), FINDING)
     except MinutebookError as error:
         fail(error.detail, UNAVAILABLE if error.code in ("unavailable", "timed_out") else FINDING)
-    except psycopg.OperationalError as error:
+    except UnreachableError as error:
         fail(f"The database cannot be reached: {str(error).splitlines()[0]}", UNAVAILABLE)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

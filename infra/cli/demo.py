@@ -25,7 +25,7 @@ from ..api_client import Api, Refused, Unreachable
 from ..bridge_client import Player
 from ..database import Database
 from ..dev_issuer import DevelopmentIssuer
-from ..export import verify_database
+from ..postgres.export import verify_database
 from ..postgres.rebuild import RebuildError, Report
 from ..postgres.rebuild import rebuild as run_rebuild
 from ..postgres.trial import try_to_rewrite

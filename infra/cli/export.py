@@ -12,7 +12,7 @@ from typing import IO, Annotated
 
 import typer
 
-from ..export import export_all, export_stream
+from ..postgres.export import export_all, export_stream
 from .common import UNAVAILABLE, USAGE, DataDir, Json, database_of, fail, guarded, print_json, settings_of
 from .progress import bar
 from .render import printable, remark

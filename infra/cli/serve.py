@@ -30,7 +30,7 @@ Role = Literal["all", "http", "projector"]
 log = structlog.get_logger(__name__)
 
 
-def serve(  # noqa: PLR0913 - one option a line of the help
+def serve(
     data_dir: DataDir = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks one.", show_default=False)] = None,

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from ...domain.ids import is_room_id
-from ..export import VerifyReport, verify_database, verify_file
+from ..postgres.export import VerifyReport, verify_database, verify_file
 from .common import FINDING, USAGE, DataDir, Json, database_of, fail, guarded, print_json, settings_of
 from .progress import bar
 from .render import complain, printable, say

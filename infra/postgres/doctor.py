@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import psycopg
 
-from ..export import verify_database
 from . import guards, views
 from .errors import unavailable
+from .export import verify_database
 from .guards import Connection
 from .listen import CHANNEL
 from .migrate import MigrationError, pending

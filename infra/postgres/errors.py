@@ -7,6 +7,9 @@ from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
 from ...domain.errors import Conflict, Damaged, Invalid, LeaseLost, MinutebookError, Sealed, Unavailable
 
+UnreachableError = psycopg.OperationalError
+"""What is raised where there is no connection, for callers that may not import psycopg."""
+
 RETRY_AFTER_MS = 1000
 """How long a client waits before it tries a refused or unanswered command again."""
 

@@ -1,4 +1,4 @@
-"""The live projector: folds what moved, in one transaction with its checkpoints; parks a stream that cannot be folded."""
+"""The live projector: folds what moved in one transaction with its checkpoints, parks what cannot be folded."""
 
 from __future__ import annotations
 

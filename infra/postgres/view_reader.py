@@ -15,7 +15,7 @@ from .errors import translate
 
 _ROOM = "SELECT stream_id, room_id, tenant, last_seq, last_ts, sealed, state::text FROM minutebook_views.room_list"
 _LIST = (
-    f"{_ROOM} WHERE tenant = %(tenant)s AND room_id > %(after)s"  # noqa: S608 - constants only
+    f"{_ROOM} WHERE tenant = %(tenant)s AND room_id > %(after)s"
     " AND (%(person)s::text IS NULL OR people @> ARRAY[%(person)s::text]) ORDER BY room_id LIMIT %(limit)s"
 )
 _TRANSCRIPT = (

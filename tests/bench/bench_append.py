@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 import psycopg
 from figures import Figure, log
-from ulid import ULID
-
 from minutebook.commands.ports import Append, Creation, EventRow
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.embedded_cluster import find_programs
 from minutebook.infra.postgres.pool import make_pool
+from ulid import ULID
 
 ROUNDS = 3
 SECONDS = 3.0
@@ -37,8 +36,10 @@ CREATE TABLE IF NOT EXISTS public.bare (
 CREATE SEQUENCE IF NOT EXISTS public.bare_seq;
 """
 INSERT = (
-    "INSERT INTO public.bare VALUES (1, nextval('public.bare_seq'), '01ARZ3NDEKTSV4RRFFQ69G5FAV', 'message', 1, 'human',"
-    " 'alice', NULL, NULL, NULL, 'client', now(), '{}', '{}', '{\"kind\":\"chat\",\"text\":\"" + TEXT + "\"}', 314,"
+    "INSERT INTO public.bare VALUES (1, nextval('public.bare_seq'), '01ARZ3NDEKTSV4RRFFQ69G5FAV', 'message', 1,"
+    " 'human', 'alice', NULL, NULL, NULL, 'client', now(), '{}', '{}', '{\"kind\":\"chat\",\"text\":\""
+    + TEXT
+    + "\"}', 314,"
     " '\\x00112233445566778899aabbccddeeff', sha256('a'), NULL, NULL, sha256('b'), sha256('c'));\n"
 )
 

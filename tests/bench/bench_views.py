@@ -10,8 +10,6 @@ from pathlib import Path
 import msgspec
 import psycopg
 from figures import Figure, log
-from psycopg import sql
-
 from minutebook.commands.ports import Snapshot
 from minutebook.commands.rooms import ROOM
 from minutebook.commands.streams import load
@@ -21,6 +19,7 @@ from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.rebuild import rebuild
 from minutebook.infra.postgres.store import PostgresStore
 from minutebook.infra.postgres.views import PROJECTIONS
+from psycopg import sql
 
 ROOMS = 200
 EVENTS = 1_000
@@ -41,7 +40,7 @@ def _fill(connection: psycopg.Connection, name: str, count: int) -> None:
             item |= {"kind": "room", "tenant": "bench", "retention": 90}
         events = [
             {"i": 1, "k": k + 1, "id": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "v": 1, "ak": "human", "ai": "a", "o": "client",
-             "rd": [], "cl": [], **({"t": "state_changed", "p": opened} if done + k == 0 else {"t": "message", "p": chat})}
+             "rd": [], "cl": [], "t": "message" if done + k else "state_changed", "p": chat if done + k else opened}
             for k in range(size)
         ]  # fmt: skip
         connection.execute(
@@ -85,7 +84,7 @@ async def _load(url: str, name: str) -> float:
     return statistics.median(times)
 
 
-def figures(server: EmbeddedPostgres, database: str, folder: Path) -> list[Figure]:  # noqa: ARG001
+def figures(server: EmbeddedPostgres, database: str, folder: Path) -> list[Figure]:
     """The view figures of issue 3."""
     app, projector = (server.url(f"minutebook_{role}", database) for role in ("app", "projector"))
     with psycopg.connect(app, autocommit=True) as connection:

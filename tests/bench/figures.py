@@ -43,11 +43,11 @@ def log(text: str) -> None:
 def table(figures: Sequence[Figure]) -> str:
     """A Markdown table."""
     lines = ["| figure | value | reference | ratio | goal | met |", "|---|---|---|---|---|---|"]
-    for each in figures:
-        lines.append(
-            f"| {each.name} | {each.value:,.1f} {each.unit} | {each.reference:,.1f} | {each.ratio:.2f} |"
-            f" {each.goal:g} | {'yes' if each.met else 'no'} |"
-        )
+    lines += [
+        f"| {each.name} | {each.value:,.1f} {each.unit} | {each.reference:,.1f} | {each.ratio:.2f} |"
+        f" {each.goal:g} | {'yes' if each.met else 'no'} |"
+        for each in figures
+    ]
     return "\n".join(lines)
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psycopg
 from figures import Figure, log, table, write
-
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.migrate import migrate
 

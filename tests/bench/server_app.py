@@ -7,23 +7,22 @@ import os
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from minutebook.commands.dispatcher import Dispatcher, Fingerprints
 from minutebook.http import process
 from minutebook.http.app import create_app
 from minutebook.http.live import Hub
-from minutebook.http.readiness import Readiness
 from minutebook.http.services import Services
 from minutebook.infra.database import Database
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.listen import Listener
 from minutebook.infra.postgres.pool import make_pool
+from minutebook.infra.postgres.readiness import Readiness
 from minutebook.infra.postgres.store import PostgresStore
 from minutebook.infra.postgres.view_reader import ViewReader
 from minutebook.infra.server_key import server_key
 from minutebook.infra.settings_load import load
 from minutebook.infra.tokens import TokenVerifier
+from prometheus_client import CollectorRegistry
 
 _app: Any = None
 _lock = asyncio.Lock()

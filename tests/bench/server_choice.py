@@ -16,7 +16,6 @@ from pathlib import Path
 
 import httpx
 from load import request, run
-
 from minutebook.domain.principals import Principal
 from minutebook.infra.dev_issuer import DevelopmentIssuer
 

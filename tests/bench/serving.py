@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 from load import request
-
 from minutebook.domain.principals import Principal
 from minutebook.infra.dev_issuer import DevelopmentIssuer
 

@@ -18,10 +18,10 @@ from eventsourcing.persistence import IntegrityError, StoredEvent
 from eventsourcing.tests import persistence as published
 from hypothesis import given
 from hypothesis import strategies as st
-from minutebook.infra.export import verify_database
 from minutebook.infra.interop_log import MAX_STATE_BYTES, LogAccess, LogStreams, OwnStreams
 from minutebook.infra.interop_recorder import MinutebookRecorder
 from minutebook.infra.interop_snapshots import MinutebookSnapshotRecorder
+from minutebook.infra.postgres.export import verify_database
 from ulid import ULID
 
 

@@ -27,11 +27,11 @@ from eventsourcing.tests import persistence as published
 from minutebook.domain.events import Opaque
 from minutebook.domain.rooms.events import MessagePosted
 from minutebook.infra import interop_feed
-from minutebook.infra.export import verify_database
 from minutebook.infra.interop import LogEvent, MsgspecTranscoder, RoomEventMapper, RoomLog, project_room
 from minutebook.infra.interop_feed import MinutebookApplicationRecorder
 from minutebook.infra.interop_log import LogAccess, LogStreams, OwnStreams
 from minutebook.infra.interop_recorder import MinutebookRecorder
+from minutebook.infra.postgres.export import verify_database
 from ulid import ULID
 
 PAGE = Path(__file__).parents[2] / "docs/howto/eventsourcing.md"

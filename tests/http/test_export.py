@@ -10,7 +10,7 @@ import httpx
 import pytest
 from live_server import LiveServer, open_room, post
 from minutebook.domain.ids import short_id
-from minutebook.infra.export import export_stream, verify_file
+from minutebook.infra.postgres.export import export_stream, verify_file
 
 SECRET = "the combination is 4711"
 

@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 from minutebook.domain.errors import Invalid, Unavailable
-from minutebook.infra import export, export_file
+from minutebook.infra import export_file
 from minutebook.infra.chain import ZERO_HASH, ChainLink
-from minutebook.infra.export import (
+from minutebook.infra.postgres import export
+from minutebook.infra.postgres.export import (
     VerifyReport,
     export_all,
     export_stream,
@@ -422,8 +423,8 @@ def test_streams_that_others_write_meanwhile_verify(database: Any, monkeypatch: 
 
 
 def test_many_streams_are_read_in_chunks(database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minutebook.infra.export.CHUNK_STREAMS", 3)
-    monkeypatch.setattr("minutebook.infra.export.CHUNK_EVENTS", 4)
+    monkeypatch.setattr("minutebook.infra.postgres.export.CHUNK_STREAMS", 3)
+    monkeypatch.setattr("minutebook.infra.postgres.export.CHUNK_EVENTS", 4)
     for number in range(2, 8):
         append(database, f"room:aaaaaaa{number}", list(range(number)))
     report = verify_database(database.url("auditor"))

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from ..infra.postgres.migrate import sql_files
+from .migrate import sql_files
 
 TIMEOUT_S = 2.0
 STUCK_AFTER_S = 60

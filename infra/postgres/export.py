@@ -11,12 +11,12 @@ import psycopg
 from msgspec import Struct
 from psycopg.rows import tuple_row
 
-from ..domain.errors import Invalid
-from .chain import ZERO_HASH, Break, ChainEvent, ChainVerifier
-from .export_file import Finding, Progress, VerifyReport, verify_file
-from .export_lines import ROOM_PREFIX, Trailer, event_line, restricted_line, trailer_line
-from .postgres.errors import translate
-from .postgres.pool import CONNECT_TIMEOUT_S
+from ...domain.errors import Invalid
+from ..chain import ZERO_HASH, Break, ChainEvent, ChainVerifier
+from ..export_file import Finding, Progress, VerifyReport, verify_file
+from ..export_lines import ROOM_PREFIX, Trailer, event_line, restricted_line, trailer_line
+from .errors import translate
+from .pool import CONNECT_TIMEOUT_S
 
 __all__ = (
     "Finding",
