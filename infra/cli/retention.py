@@ -19,7 +19,7 @@ def retention(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be deleted.")] = False,
     json: Json = False,
 ) -> None:
-    """Delete sealed streams that are past their days and under no hold, and idempotency keys older than a day."""
+    """Delete sealed streams that are past their days and under no hold, and idempotency keys older than 30 days."""
     with guarded():
         with database_of(settings_of(data_dir)) as database:
             urls = database.url("retention"), database.url("auditor")

@@ -25,13 +25,13 @@ _EXPIRED_BY_TENANT: LiteralString = (
 )
 _OLD_KEYS_BY_TENANT = (
     "SELECT k.tenant, count(*) FROM minutebook.idempotency k"
-    " WHERE k.created_at + interval '1 day' <= %(now)s::timestamptz GROUP BY 1"
+    " WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz GROUP BY 1"
 )
 _EXPIRED_IDS: LiteralString = f"SELECT s.id, s.name, s.tenant FROM minutebook.streams s WHERE {_EXPIRED} ORDER BY s.id"  # noqa: S608 - constants only
 _PURGE = "SELECT minutebook.purge_stream_v1(%s)"
 _DELETE_KEYS = """
 WITH gone AS (DELETE FROM minutebook.idempotency k
-              WHERE k.created_at + interval '1 day' <= %(now)s::timestamptz RETURNING k.tenant)
+              WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz RETURNING k.tenant)
 SELECT g.tenant, count(*) FROM gone g GROUP BY 1
 """
 _RIGHTS = """
@@ -56,7 +56,7 @@ class RetentionBroken(Exception):
 
 
 class TenantReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What went of one tenant (or would go, on a dry run). keys: idempotency keys older than a day."""
+    """What went of one tenant (or would go, on a dry run). keys: idempotency keys older than 30 days."""
 
     tenant: str
     streams: int

@@ -1141,7 +1141,7 @@ ALTER TABLE minutebook.idempotency ENABLE ROW LEVEL SECURITY;
 -- Name: idempotency idempotency_expired; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
 
 CREATE POLICY idempotency_expired ON minutebook.idempotency TO minutebook_retention USING (((stream_id IN ( SELECT s.id
-   FROM minutebook.streams s)) OR ((created_at + '1 day'::interval) <= clock_timestamp())));
+   FROM minutebook.streams s)) OR ((created_at + '30 days'::interval) <= clock_timestamp())));
 
 -- Name: idempotency idempotency_read; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
 

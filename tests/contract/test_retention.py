@@ -177,9 +177,9 @@ def test_law_10_a_snapshot_saved_during_a_purge_goes_with_its_stream(any_databas
     assert left(superuser, stream) == dict.fromkeys(LEFTOVERS, 0)
 
 
-def test_keys_older_than_a_day_may_be_swept_and_younger_ones_not(any_database: Any, superuser: Any) -> None:
+def test_keys_older_than_30_days_may_be_swept_and_younger_ones_not(any_database: Any, superuser: Any) -> None:
     superuser.execute(
-        "UPDATE minutebook.idempotency SET created_at = created_at - interval '25 hours' WHERE key = %s", (OPEN,)
+        "UPDATE minutebook.idempotency SET created_at = created_at - interval '31 days' WHERE key = %s", (OPEN,)
     )
     superuser.execute("DELETE FROM minutebook.idempotency WHERE key = %s", (EXPIRED,))
     with any_database.connect("retention") as retention:

@@ -97,7 +97,8 @@ def test_law_4_a_hash_of_ones_own_is_refused_unless_it_is_the_right_one(owner: A
     stream = stream_id(owner)
     copy = (
         "INSERT INTO minutebook.events SELECT (jsonb_populate_record(e, jsonb_build_object("
-        " 'seq', 4, 'prev_hash', s.head_hash, 'ts', clock_timestamp()) || %s)).* FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id"
+        " 'seq', 4, 'prev_hash', s.head_hash, 'ts', clock_timestamp()) || %s)).*"
+        " FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id"
         " WHERE e.stream_id = %s AND e.seq = 3"
     )
     for change in ("{}", '{"payload": {"text": "other"}}', '{"bytes": 1}', '{"hash": "\\\\x00"}'):
@@ -106,7 +107,8 @@ def test_law_4_a_hash_of_ones_own_is_refused_unless_it_is_the_right_one(owner: A
     right = (
         "INSERT INTO minutebook.events SELECT (jsonb_populate_record(e, jsonb_build_object("
         " 'seq', 4, 'prev_hash', s.head_hash, 'ts', t.ts, 'hash',"
-        " minutebook.event_hash(s.name, 4, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.actor_role, e.run_id, e.caused_by, e.origin, t.ts, e.redactions, e.classes, e.origin_client, e.origin_key,"
+        " minutebook.event_hash(s.name, 4, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id,"
+        " e.actor_role, e.run_id, e.caused_by, e.origin, t.ts, e.redactions, e.classes, e.origin_client, e.origin_key,"
         " e.commitment, s.head_hash)))).* FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id"
         " CROSS JOIN LATERAL (SELECT clock_timestamp() + %s::interval AS ts) t WHERE e.stream_id = %s AND e.seq = 3"
     )

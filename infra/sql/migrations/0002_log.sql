@@ -146,7 +146,7 @@ ALTER TABLE minutebook.snapshots ENABLE ROW LEVEL SECURITY;
 CREATE POLICY idempotency_read ON minutebook.idempotency FOR SELECT TO minutebook_app, minutebook_auditor USING (true);
 CREATE POLICY idempotency_expired ON minutebook.idempotency TO minutebook_retention
     USING (stream_id IN (SELECT s.id FROM minutebook.streams s)
-           OR created_at + interval '1 day' <= pg_catalog.clock_timestamp());
+           OR created_at + interval '30 days' <= pg_catalog.clock_timestamp());
 CREATE POLICY leases_read ON minutebook.leases FOR SELECT TO minutebook_app, minutebook_auditor USING (true);
 CREATE POLICY leases_expired ON minutebook.leases TO minutebook_retention
     USING (stream_id IN (SELECT s.id FROM minutebook.streams s));

@@ -128,11 +128,11 @@ def test_a_held_room_stays_and_is_no_remainder(log: Any, on_database: Callable[.
     assert [each["streams"] for each in done.json["tenants"]] == [4, 4, 3]
 
 
-def test_idempotency_keys_older_than_a_day_are_forgotten(log: Any, on_database: Callable[..., Done]) -> None:
+def test_idempotency_keys_older_than_30_days_are_forgotten(log: Any, on_database: Callable[..., Done]) -> None:
     with log.connect("postgres") as superuser:
         fresh = [name_of("acme", "fresh", n) for n in range(3)]
         superuser.execute(
-            "UPDATE minutebook.idempotency SET created_at = created_at - interval '25 hours' WHERE key = ANY (%s)",
+            "UPDATE minutebook.idempotency SET created_at = created_at - interval '31 days' WHERE key = ANY (%s)",
             (fresh,),
         )
         done = on_database("retention", "--json")
