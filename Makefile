@@ -28,7 +28,7 @@ test: check ## Checks, then all tests. ARGS="tests/domain -x"
 check: .venv/installed-dev ## Lint, format and types
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
-	@$(BIN)/python -m pyright
+	@$(BIN)/python -m pyright --project pyproject.toml
 
 bench: .venv/installed-dev ## Measure speed against the baselines; writes build/bench.json
 	@$(BIN)/python tests/bench/run.py $(ARGS)

@@ -399,7 +399,9 @@ def test_health(server: LiveServer) -> None:
 def test_an_answer_leaves_at_once(server: LiveServer) -> None:
     """With Nagle's algorithm on, the body waits 40 ms for the acknowledgement of the headers."""
     anybody = server.client()
-    assert min(anybody.get("/healthz").elapsed.total_seconds() for _ in range(20)) < 0.03
+    # The first ones on a connection are acknowledged at once, whatever the server does.
+    took_s = sorted([anybody.get("/healthz").elapsed.total_seconds() for _ in range(60)][20:])
+    assert took_s[10] < 0.03
 
 
 def test_only_the_allowed_hosts_are_served(server: LiveServer, alice: httpx.Client) -> None:
