@@ -217,9 +217,14 @@ class Mailbox(Generic[S]):
             outcomes = await self._store.append([step.item for step in steps])
         except Exception as error:  # noqa: BLE001
             self._loaded = None
-            if len(steps) == 1 or isinstance(error, Unavailable):
-                for step in steps:
-                    step.request.fail(error)
+            if isinstance(error, Unavailable):
+                # Who queued up meanwhile would wait for the database as long again.
+                for request in (*(step.request for step in steps), *self._waiting):
+                    request.fail(error)
+                self._waiting.clear()
+                return
+            if len(steps) == 1:
+                steps[0].request.fail(error)
                 return
             # One value cannot be stored: the commands go again one by one, so that only its own is refused.
             for step in reversed(steps):

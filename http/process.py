@@ -41,6 +41,9 @@ from .services import Services
 STOP_S = 10.0
 """The process is gone this long after SIGTERM, whatever its clients do."""
 
+CUT_OFF_S = 1.0
+"""This long before the end of the drain, commands that are not through are cancelled."""
+
 METRICS_PORT = 9464
 """Where /metrics is when the server is not on loopback and server.metricsPort is not set."""
 
@@ -130,6 +133,10 @@ async def serve_http(
                 "commands_in_flight": ("Commands that wait for their answer.", lambda: dispatcher.in_flight),
                 "listener_up": ("Whether wake-ups are heard.", lambda: float(listener.is_up)),
                 "listener_reconnects": ("Times the wake-up channel was lost.", lambda: listener.reconnects),
+                "notification_queue_usage": (
+                    "How full PostgreSQL's notification queue is, 0 to 1; commits fail when it is full.",
+                    lambda: listener.queue_usage,
+                ),
                 "append_groups_waiting": ("Groups that wait for the next append.", lambda: appender.waiting),
             }
         )
@@ -160,8 +167,20 @@ async def serve_http(
         stopping.cancel()
         hub.drain()
         server.should_exit = True
-        await dispatcher.drain()
+        await _drain(dispatcher, appender, settings.server.drain_seconds - CUT_OFF_S)
         await serving
+
+
+async def _drain(dispatcher: Dispatcher, appender: Appender, within_s: float) -> None:
+    """Answer the commands under way; one that waits for a lock for longer is cancelled in the database, so that it is
+    answered or not stored (fault B31)."""
+    try:
+        async with asyncio.timeout(within_s):
+            await dispatcher.drain()
+    except TimeoutError:
+        log.warning("commands were cut off", commands=dispatcher.in_flight)
+        await appender.abort()
+        await dispatcher.drain()
 
 
 def _serves_metrics(settings: Settings) -> bool:

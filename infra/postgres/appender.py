@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,9 @@ from msgspec import UNSET, Struct, UnsetType
 from psycopg_pool import AsyncConnectionPool
 
 from ...commands.ports import Append, EventRow, Outcome
+from ...domain.errors import MinutebookError
 from .errors import NO_CONNECTION, TRANSIENT, is_data_error, is_lost_connection, translate, unavailable
+from .pool import renew_if_read_only
 
 MAX_BATCH_EVENTS = 500
 """Events in one call, unless one group alone has more."""
@@ -103,6 +105,15 @@ class Appender:
         self._ready.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    async def abort(self) -> None:
+        """Cancel what is under way and refuse what waits: a statement that has not committed by now never will."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        _refuse(self._queue, unavailable("The server is stopping; try again, with the same idempotency key."))
+        self._queue.clear()
+
     async def append(self, items: Sequence[Append]) -> list[Outcome]:
         """One outcome an item, in order. The items of one call go in one transaction, unless two of them have one key:
         the second then goes in the next, where it finds the first one's answer (rules.md, law 3).
@@ -155,6 +166,9 @@ class Appender:
     async def _send(self, groups: list[_Group]) -> None:
         try:
             outcomes = await self._call([item for group in groups for item in group.items])
+        except asyncio.CancelledError:
+            _refuse(groups, unavailable("The server is stopping; try again, with the same idempotency key."))
+            raise
         except Exception as error:  # noqa: BLE001 - every caller must get its answer, whatever went wrong
             if len(groups) > 1 and is_data_error(error):
                 for group in groups:
@@ -164,10 +178,7 @@ class Appender:
                 # Who queued up meanwhile would each wait for the pool again, one batch after another.
                 groups = [*groups, *self._queue]
                 self._queue.clear()
-            for group in groups:
-                if not group.answer.done():
-                    group.answer.set_exception(translate(error))
-                    group.answer.exception()  # a caller that went away retrieves nothing; that is no defect
+            _refuse(groups, translate(error))
             return
         place = 0
         for group in groups:
@@ -183,6 +194,7 @@ class Appender:
                     outcomes = await self._execute(connection, items)
                     return await self._settle(connection, items, outcomes) if in_doubt else outcomes
             except Exception as error:
+                await renew_if_read_only(self._pool, error)
                 lost = is_lost_connection(error)
                 if not lost and getattr(error, "sqlstate", None) not in TRANSIENT:
                     raise
@@ -235,6 +247,13 @@ class Appender:
                 id_, chain, ts, size = row
                 settled[n] = Outcome("appended", last, id_, chain, ts, int(size), outcome.status, outcome.body)
         return settled
+
+
+def _refuse(groups: Iterable[_Group], error: MinutebookError) -> None:
+    for group in groups:
+        if not group.answer.done():
+            group.answer.set_exception(error)
+            group.answer.exception()  # a caller that went away retrieves nothing; that is no defect
 
 
 def _parts(items: Sequence[Append]) -> list[Sequence[Append]]:

@@ -19,6 +19,9 @@ TRANSIENT = frozenset({"40001", "40P01", "55P03"})
 DATA_CLASSES = ("22", "23", "54", "MB")
 """SQLSTATE classes that one value of a batch can cause: data, constraint, a limit (an index row's size), guard."""
 
+CIRCUMSTANCE_CLASSES = ("08", "53", "57", "58", "25", "40", "55")
+"""SQLSTATE classes of what has nothing to do with the values: connection, resources, operator, system, state."""
+
 NO_CONNECTION = (PoolTimeout, PoolClosed, TooManyRequests)
 """The pool had no connection to give: nothing was sent, and waiting longer is the caller's decision."""
 
@@ -45,6 +48,15 @@ def is_data_error(error: BaseException) -> bool:
     return isinstance(error, ValueError | TypeError | OverflowError)
 
 
+def is_circumstance(error: BaseException) -> bool:
+    """Whether the database as it is now is to blame (gone, full, read-only, busy, stopping), so that the same statement
+    may well pass later."""
+    state = getattr(error, "sqlstate", None) or ""
+    return isinstance(
+        error, (*NO_CONNECTION, psycopg.OperationalError, psycopg.InterfaceError, OSError, TimeoutError)
+    ) or state.startswith(CIRCUMSTANCE_CLASSES)
+
+
 def translate(error: BaseException) -> MinutebookError:
     """The refusal that a caller sees. Never quotes a value of the statement."""
     state = getattr(error, "sqlstate", None) or ""
@@ -62,9 +74,7 @@ def translate(error: BaseException) -> MinutebookError:
         refusal = Invalid("An event needs a payload, and lists without nulls or lists in them.")
     elif state.startswith(("22", "54")) or isinstance(error, psycopg.DataError | UnicodeError | OverflowError):
         refusal = Invalid("A value cannot be stored; remove control characters and out-of-range numbers.")
-    elif state.startswith(("08", "53", "57", "58", "25", "40", "55")) or isinstance(
-        error, psycopg.OperationalError | psycopg.InterfaceError | OSError | TimeoutError
-    ):
+    elif is_circumstance(error):
         refusal = unavailable()
     else:
         refusal = Damaged("The log refused the write; run `minutebook doctor`.")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +23,9 @@ PING_TIMEOUT_S = 1.0
 RECONNECT_S = (0.1, 0.5, 1.0)
 """Waits before the next try to connect; the last one repeats."""
 
-PROBE_TIMEOUT_S = 5.0
+PING = "SELECT pg_notification_queue_usage()"
+
+PROBE_TIMEOUT_S = 3.0
 """A wake-up of our own that is not heard within this time means that the channel is deaf: a pooler in transaction mode
 takes LISTEN, and nothing ever comes (field fault B22)."""
 
@@ -37,8 +41,9 @@ log = structlog.get_logger(__name__)
 class Listener:
     """Keeps one session listening, outside every transaction, and calls `wake` for what it hears.
 
-    After every (re)connect `wake(None)` is called once, so that nothing between two sessions is missed. `is_up`: a
-    session is listening, and was not found deaf. probe_url: where wake-ups are sent from, for the self-test.
+    `wake(None)` is called after every (re)connect, so that nothing between two sessions is missed, and at every loss.
+    `is_up`: a session is listening, and was not found deaf. probe_url: where wake-ups are sent from, for the self-test.
+    queue_usage: how full PostgreSQL's notification queue was at the last ping, 0 to 1; commits fail when it is full.
     """
 
     def __init__(self, url: str, wake: Wake, probe_url: str | None = None) -> None:
@@ -50,6 +55,7 @@ class Listener:
         self._is_listening = False
         self._is_deaf = False
         self.reconnects = 0
+        self.queue_usage = 0.0
 
     @property
     def is_up(self) -> bool:
@@ -82,6 +88,8 @@ class Listener:
                 log.warning("listener lost", error=type(error).__name__)
             finally:
                 self._is_listening = False
+            # Whoever waits for long because wake-ups were heard must look now, and from now on by itself.
+            self._wake(None)
             self.reconnects += 1
             await asyncio.sleep(RECONNECT_S[min(tries, len(RECONNECT_S) - 1)])
             tries += 1
@@ -98,10 +106,24 @@ class Listener:
         while True:
             async for notify in connection.notifies(timeout=PING_S):
                 self._heard.set()
+                self._is_deaf = False
                 if notify.payload != PROBE:
                     self._wake(parse(notify.payload))
-            async with asyncio.timeout(PING_TIMEOUT_S):
-                await connection.execute("SELECT 1")
+            await self._ping(connection)
+
+    async def _ping(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Raises TimeoutError where the answer does not come; the connection is cut then, since a cancelled statement
+        would wait for the server that hangs."""
+        asking = asyncio.create_task(connection.execute(PING), name="listener ping")
+        try:
+            await asyncio.wait((asking,), timeout=PING_TIMEOUT_S)
+        finally:
+            if not asking.done():
+                self._is_listening = False
+                cut(connection)
+                await asyncio.gather(asking, return_exceptions=True)
+        row = await (await asking).fetchone()
+        self.queue_usage = float(row[0]) if row else 0.0
 
     async def _probe(self) -> None:
         """Send one wake-up and wait for it; a deaf channel is said once, and left to the polls."""
@@ -119,6 +141,13 @@ class Listener:
                 if not self._is_deaf:
                     log.warning("no wake-up is heard; set database.listenUrl to a direct connection")
                 self._is_deaf = True
+                self._wake(None)
+
+
+def cut(connection: psycopg.AsyncConnection[Any]) -> None:
+    """End the wire under a connection, so that whoever waits on it is told at once."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as wire:
+        wire.shutdown(socket.SHUT_RDWR)
 
 
 def parse(payload: str) -> frozenset[int] | None:

@@ -115,6 +115,13 @@ async def verify_role(url: str, role: RoleName) -> None:
         await check_role(connection, role)
 
 
+async def renew_if_read_only(pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]], error: BaseException) -> None:
+    """Give all sessions of a pool up where one of them takes no writes: a default of the database that was read-only
+    when a session began stays with it after the database is writable again (fault B81)."""
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        await pool.drain()
+
+
 def make_pool(
     url: str,
     role: RoleName,

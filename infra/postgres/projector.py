@@ -12,6 +12,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from ...projections.ports import Folded, Projection
 from . import views
+from .errors import is_circumstance
+from .pool import renew_if_read_only
 
 MAX_STREAMS = 50
 """Streams folded in one transaction."""
@@ -107,10 +109,11 @@ class Projector:
         try:
             async with self._pool.connection() as connection:
                 self._dirty |= await self._fold(connection, wanted)
-        except psycopg.OperationalError:
-            self._dirty.update(wanted)
-            raise
-        except Exception as error:  # noqa: BLE001 - any fault of a fold parks its stream alone
+        except Exception as error:
+            if is_circumstance(error):
+                await renew_if_read_only(self._pool, error)
+                self._dirty.update(wanted)
+                raise
             if len(wanted) > 1:
                 for stream_id in wanted:
                     await self.fold([stream_id])
@@ -120,8 +123,9 @@ class Projector:
     async def _fold(self, connection: psycopg.AsyncConnection[Any], ids: list[int]) -> set[int]:
         """Answers the streams that have more than one page left."""
         projection = self.projection
+        # Committed before the fold, so that a purge of the stream finds the checkpoint, and waits for the fold there.
+        await connection.execute(views.BEGIN, {**self._scope, "ids": ids}, prepare=True)
         async with connection.transaction(), connection.cursor() as cursor:
-            await cursor.execute(views.BEGIN, {**self._scope, "ids": ids}, prepare=True)
             await cursor.execute(views.CLAIM, {**self._scope, "ids": ids}, prepare=True)
             claimed = views.stream_refs(await cursor.fetchall())
             if not claimed:

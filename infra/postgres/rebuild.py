@@ -19,6 +19,9 @@ from . import views
 LOCK_KEY = 7_215_003
 """First half of the advisory lock that lets one rebuild of a projection run at a time."""
 
+VIEWS_LOCK = "SELECT pg_advisory_xact_lock(7215004)"
+"""Held while views are made, dropped or swapped; a purge (23_purge_v1.sql) shares it while it deletes from them."""
+
 BATCH_EVENTS = 5_000
 """Events folded into the shadow in one transaction."""
 
@@ -111,6 +114,7 @@ def _shadow(projection: Projection) -> str:
 
 def _drop_shadow(connection: psycopg.Connection[Any], projection: Projection) -> None:
     with connection.transaction():
+        connection.execute(VIEWS_LOCK)
         connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(views.table(_shadow(projection))))
         for place in ("checkpoints", "parked"):
             connection.execute(
@@ -122,6 +126,7 @@ def _make_shadow(connection: psycopg.Connection[Any], projection: Projection) ->
     shadow = views.table(_shadow(projection))
     live = views.table(projection.name)
     with connection.transaction():
+        connection.execute(VIEWS_LOCK)
         connection.execute(sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(shadow, live))
         connection.execute(sql.SQL("GRANT SELECT (stream_id), DELETE ON {} TO minutebook_retention").format(shadow))
 
@@ -178,7 +183,10 @@ def _fold(connection: psycopg.Connection[Any], projection: Projection, ids: list
     """Fold what these streams have beyond the shadow's checkpoints, in transactions of BATCH_EVENTS."""
     done = 0
     waiting = ids
+    scope = {"name": _shadow(projection), "kinds": list(projection.kinds)}
     while waiting:
+        # Committed before the fold, so that a purge of the stream finds the checkpoint, and waits for the fold there.
+        connection.execute(views.BEGIN, {**scope, "ids": waiting})
         with connection.transaction():
             folded, waiting = _fold_batch(connection, projection, waiting)
         done += folded
@@ -189,7 +197,6 @@ def _fold_batch(connection: psycopg.Connection[Any], projection: Projection, ids
     """Answers the events folded, and the streams that are not done."""
     name = _shadow(projection)
     scope = {"name": name, "kinds": list(projection.kinds), "ids": ids}
-    connection.execute(views.BEGIN, scope)
     claimed = views.stream_refs(connection.execute(views.CLAIM, scope).fetchall())
     if not claimed:
         return 0, []
@@ -279,9 +286,11 @@ def _swap(connection: psycopg.Connection[Any], projection: Projection) -> int:
     done = 0
     with connection.transaction():
         connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(SWAP_LOCK_TIMEOUT)))
+        connection.execute(VIEWS_LOCK)
         # Conflicts with the row locks of CLAIM: a fold under way ends first, and none begins until the swap is done.
         connection.execute("LOCK TABLE minutebook_views.checkpoints IN EXCLUSIVE MODE")
         waiting = _behind(connection, projection)
+        connection.execute(views.BEGIN, {"name": shadow, "kinds": list(projection.kinds), "ids": waiting})
         while waiting:
             folded, waiting = _fold_batch(connection, projection, waiting)
             done += folded

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from minutebook import __version__
-from tree import LAYERS, ROOT, name_of, python_files
+from tree import LAYERS, ROOT, name_of, python_files, tracked
 
 FOLDER = "a clone of another name"
 
@@ -29,13 +29,6 @@ class Built(msgspec.Struct, frozen=True):
     sdist: Path
     in_wheel: frozenset[str]
     in_sdist: frozenset[str]
-
-
-def tracked() -> list[str]:
-    """What a clone of the working tree would hold: all that git does not ignore."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return sorted(name for name in done.stdout.split("\0") if name and (ROOT / name).is_file())
 
 
 def shipped() -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,3 +47,10 @@ def copy_package(to: Path) -> Path:
     shutil.copytree(ROOT / ".links", to / ".links", symlinks=True)
     shutil.copy(ROOT / ".importlinter", to)
     return to
+
+
+def tracked() -> list[str]:
+    """What a clone of the working tree would hold: all that git does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return sorted(name for name in done.stdout.split("\0") if name and (ROOT / name).is_file())
