@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,18 +20,30 @@ groups = { "sec" = ["secret"] }
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def new_data_dir() -> Iterator[Callable[[], Path]]:
+    """Makes data directories, gone at the end. Not below pytest's own folder: every pytest that starts closes that one
+    to other accounts, and as root the embedded database runs as another one.
+    """
+    made: list[Path] = []
+
+    def make() -> Path:
+        made.append(Path(tempfile.mkdtemp(prefix="mbt")))
+        return made[-1]
+
+    yield make
+    for folder in made:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def server(new_data_dir: Callable[[], Path]) -> Iterator[LiveServer]:
     """A server that all tests share; after the last one no token of theirs is in its log (field fault B38)."""
-    with LiveServer(_short(tmp_path_factory), config=CONFIG) as running:
+    with LiveServer(new_data_dir(), config=CONFIG) as running:
         yield running
         running.assert_no_token_in_logs()
 
 
 @pytest.fixture
-def own_data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def own_data_dir(new_data_dir: Callable[[], Path]) -> Path:
     """A data directory for a server of one's own."""
-    return _short(tmp_path_factory)
-
-
-def _short(factory: pytest.TempPathFactory) -> Path:
-    return factory.mktemp("mb")
+    return new_data_dir()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,10 +13,10 @@ LISTED = "https://app.example"
 
 
 @pytest.fixture(scope="module")
-def browsers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def browsers(new_data_dir: Callable[[], Path]) -> Iterator[LiveServer]:
     """A server that lists an origin."""
     config = f'[server]\nallowedOrigins = ["{LISTED}"]\nallowCredentials = true\n'
-    with LiveServer(tmp_path_factory.mktemp("mb"), config=config) as running:
+    with LiveServer(new_data_dir(), config=config) as running:
         yield running
 
 

@@ -125,7 +125,7 @@ def test_the_envelope_has_exactly_its_keys(server: LiveServer, alice: httpx.Clie
     post(alice, room, "hello")
     run = short_id(7002)
     client, _ = start_run(server, room, run)
-    item = {"stream": "events", "seq": 1, "type": "turn", "causedBy": 2}
+    item: dict[str, Any] = {"stream": "events", "seq": 1, "type": "turn", "causedBy": 2}
     item["payload"] = {"runId": run, "turnId": "t1", "phase": "started"}
     assert client.post("/v1/bridge/events", json={"items": [item]}).status_code == 200
     post(client, room, "from the run")

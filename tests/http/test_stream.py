@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,10 +30,10 @@ def room(alice: httpx.Client) -> str:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def quick(new_data_dir: Callable[[], Path]) -> Iterator[LiveServer]:
     """A server with a heartbeat every second and streams that live ten."""
     config = "[limits]\nheartbeatSeconds = 1\nstreamMaxSeconds = 10\nstreamsPerProcess = 60\n"
-    with LiveServer(tmp_path_factory.mktemp("mb"), config=config) as running:
+    with LiveServer(new_data_dir(), config=config) as running:
         yield running
 
 
