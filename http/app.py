@@ -18,7 +18,7 @@ from .gate import Gate
 from .methods import MethodTable
 from .openapi import describe
 from .problems import on_any_error, on_domain_error, on_http_error
-from .routes import bridge, export, health, rooms, session, streams
+from .routes import bench, bridge, export, health, rooms, session, streams
 from .routes.common import caller_of
 from .services import Services
 
@@ -79,7 +79,12 @@ def make_router(
         return caller_of(request)
 
     return Litestar(
-        [*ROUTES, openapi, *([health.metrics] if serves_metrics else [])],
+        [
+            *ROUTES,
+            openapi,
+            *([health.metrics] if serves_metrics else []),
+            *([bench.noop] if services.settings.server.bench_routes else []),
+        ],
         dependencies={
             "services": Provide(provide_services, sync_to_thread=False),
             "caller": Provide(provide_caller, sync_to_thread=False),

@@ -88,6 +88,12 @@ class ServerSettings(Section, frozen=True):
         False
     )
     metrics_port: Annotated[OwnPort | None, Meta(description="Port of its own for /metrics.")] = None
+    bench_routes: Annotated[
+        bool, Meta(description="Whether the no-op route of the benches is served; never in production.")
+    ] = False
+    bench_routes: Annotated[
+        bool, Meta(description="Whether the no-op route of the benches is served; never in production.")
+    ] = False
     drain_seconds: Annotated[
         int, Meta(ge=0, le=600, description="How long a stopping server lets open requests finish.")
     ] = 8

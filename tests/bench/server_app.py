@@ -14,6 +14,7 @@ from minutebook.http.live import Hub
 from minutebook.http.services import Services
 from minutebook.infra.database import Database
 from minutebook.infra.postgres.appender import Appender
+from minutebook.infra.postgres.export_reader import ExportReader
 from minutebook.infra.postgres.listen import Listener
 from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.readiness import Readiness
@@ -47,6 +48,7 @@ async def _make() -> Any:
         process._rooms(settings, dispatcher),
         store,
         ViewReader(pool),
+        ExportReader(pool),
         hub,
         await store.log_id(),
         process._now,

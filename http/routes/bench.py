@@ -1,0 +1,16 @@
+"""What the benches measure against: a command that decides and stores nothing. Off unless server.benchRoutes is set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Response, post
+
+from ...domain.rooms.commands import PostMessage
+from .common import TheCaller
+
+
+@post("/v1/bench/noop", status_code=201, include_in_schema=False)
+async def noop(data: PostMessage, caller: TheCaller) -> Response[dict[str, Any]]:  # noqa: ARG001
+    """The same body and the same token check as a message, and an answer of the same shape."""
+    return Response({"seq": 1, "id": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "chain": "0" * 64})
