@@ -152,6 +152,7 @@ async def serve_http(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             date_header=False,
             timeout_keep_alive=IDLE_CONNECTION_S,
             timeout_graceful_shutdown=settings.server.drain_seconds,

@@ -1,0 +1,218 @@
+"""Viewers who come and go, resume, reset and idle: nothing lost, nothing doubled, nothing held (B23 B26 B28 B29 B32)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fault_steps import Run, one
+from live_server import LiveServer, follow, open_room, post, until
+from verbs import verb
+from viewers import Viewer, Writer, assert_once, log_of, open_stream
+
+SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'minutebook_app'"
+IN_TRANSACTION = f"{SESSIONS} AND state LIKE 'idle in transaction%%'"
+
+
+async def crowd(server: LiveServer, room: str, *, viewers: int, seconds: float, per_s: float) -> tuple[Any, Any]:
+    """Viewers at random positions who come and go while writers say about `per_s` messages a second."""
+    random_ = random.Random(23)
+    token = server.token("human:alice", "agents-member")
+    writers = [Writer(lambda: server.url, room, token, f"w{n}") for n in range(4)]
+    everybody = [Viewer(lambda: server.url, room, token, random_.randint(0, 40)) for _ in range(viewers)]
+    deadline = time.monotonic() + seconds
+
+    def is_done() -> bool:
+        return time.monotonic() > deadline
+
+    async with asyncio.TaskGroup() as group:
+        for writer in writers:
+            group.create_task(writer.talk(is_done, len(writers) / per_s))
+        for viewer in everybody:
+            group.create_task(viewer.roam(is_done, random_, 2.0))
+    head = max(seq for writer in writers for seq in writer.acknowledged.values())
+    await asyncio.gather(*(viewer.finish(head) for viewer in everybody))
+    for writer in writers:
+        await writer.close()
+    return writers, everybody
+
+
+def check_crowd(server: LiveServer, *, viewers: int, seconds: float, per_s: float) -> None:
+    alice = server.member("alice")
+    room = open_room(alice)
+    for number in range(2, 42):
+        post(alice, room, f"before {number}")
+    writers, everybody = asyncio.run(crowd(server, room, viewers=viewers, seconds=seconds, per_s=per_s))
+    log = log_of(alice, room)
+    assert_once(log, *writers)
+    for viewer in everybody:
+        viewer.assert_equals(log)
+    assert len(log) > 41 + seconds * per_s / 4
+    assert sum(viewer.connections for viewer in everybody) > viewers * 3
+
+
+def test_b23_viewers_who_come_and_go_miss_nothing(server: LiveServer) -> None:
+    check_crowd(server, viewers=40, seconds=12, per_s=150)
+
+
+@pytest.mark.soak
+def test_b23_a_hundred_viewers_for_a_minute(server: LiveServer) -> None:
+    check_crowd(server, viewers=100, seconds=60, per_s=200)
+
+
+def test_b26_a_cursor_of_before_a_restore_is_reset_and_events_flow(data_dir: Path) -> None:
+    """The dump is older than the client: its cursor is beyond the head, and after new events it is not any more."""
+    with LiveServer(data_dir) as server:
+        alice = server.member("alice")
+        room = open_room(alice)
+        seq = post(alice, room, "in the dump")["seq"]
+        old = alice.get(f"/v1/rooms/{room}").json()["logId"]
+        assert server.stop() == 0
+        done = verb("restored", "--json", "--data-dir", data_dir)
+        assert done.code == 0, done
+        server.start()
+        alice = server.member("alice")
+        assert alice.get(f"/v1/rooms/{room}").json()["logId"] == done.json["after"] != old
+        for cursor, log_id in ((seq + 1000, None), (seq, old), (1, old), (seq + 1000, old)):
+            query = {} if log_id is None else {"logId": log_id}
+            with follow(alice, room, str(cursor), **query) as stream:
+                frames = stream.until("state")
+                head = frames[-1].json["throughSeq"]
+                assert [frame.event for frame in frames] == ["reset", "state"]
+                assert frames[0].json == {"lastSeq": head, "logId": done.json["after"]}
+                assert (frames[0].id, frames[1].json["fromSeq"]) == (None, head + 1)
+                post(alice, room, "new")
+                assert stream.events(head + 1)[0]["seq"] == head + 1
+        with follow(alice, room, str(seq), logId=done.json["after"]) as stream:
+            assert [frame.event for frame in stream.until("state")] == ["state"]
+            assert stream.events(seq + 4)[0]["seq"] == seq + 1
+
+
+PHASES = ("before the headers", "after the headers", "in the history", "idle", "while events come")
+
+
+def reset_in(phase: str, server: LiveServer, room: str, token: str, number: int) -> None:
+    """Open a stream and reset the connection in one phase of it."""
+    request = f"GET /v1/rooms/{room}/stream HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {token}\r\nlast-event-id: "
+    text = f"{request}{0 if phase == 'in the history' else 1999}\r\n\r\n".encode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close sends a reset
+        if phase == "before the headers":
+            sock.sendall(text if number % 2 else text[: len(text) // 2])
+            return
+        sock.sendall(text)
+        data = sock.recv(1 if phase == "after the headers" else 1 << 16)
+        wanted = {"idle": b"still here", "while events come": b"id: 200"}.get(phase, b"")
+        while wanted not in data:
+            data = data[-20:] + sock.recv(1 << 16)
+
+
+def test_b28_three_hundred_resets_in_every_phase_leave_nothing_behind(server: LiveServer) -> None:
+    run = Run(server, 2801)
+    for _ in range(4):
+        assert run.push(500, 200).status_code == 200
+    alice, token = server.member("alice"), server.token("human:alice", "agents-member")
+    until(lambda: server.metric("streams") == 0, what="an empty gauge")
+    stop = threading.Event()
+
+    def load() -> None:
+        writer = server.member("alice")
+        while not stop.wait(0.02):
+            post(writer, run.room, "more")
+
+    with server.sql() as connection, ThreadPoolExecutor(31) as pool:
+        writing = pool.submit(load)
+        try:
+            idle_room = open_room(alice)
+            jobs = [
+                pool.submit(reset_in, phase, server, idle_room if phase == "idle" else run.room, token, number)
+                for number in range(60)
+                for phase in PHASES
+            ]
+            for job in jobs:
+                job.result()
+        finally:
+            stop.set()
+            writing.result()
+        until(lambda: server.metric("streams") == 0, 5, "an empty gauge")
+        until(lambda: server.metric("followed_rooms") == 0, 1, "no room followed")
+        assert server.metric("commands_in_flight") == 0
+        assert one(connection, IN_TRANSACTION) == 0
+        assert one(connection, SESSIONS) <= 5 + 2  # the pool, and the listeners of server and projector
+    with follow(alice, run.room, "2000") as stream:
+        head = post(alice, run.room, "still there")["seq"]
+        assert stream.events(head)[-1]["seq"] == head
+
+
+def test_b29_forty_idle_streams_hold_nothing(server: LiveServer, alice: httpx.Client) -> None:
+    rooms = [open_room(alice) for _ in range(8)]
+
+    async def open_all(stack: contextlib.AsyncExitStack) -> None:
+        token = server.token("human:alice", "agents-member")
+        for number in range(40):
+            reader, writer, _ = await open_stream(server.url, rooms[number % 8], token, None)
+            stack.callback(writer.transport.abort)
+            await reader.readuntil(b"event: event\n")
+
+    def command(number: int) -> float:
+        with httpx.Client(base_url=server.url, headers=alice.headers, verify=False) as client:  # noqa: S501
+            client.get("/livez")
+            began = time.monotonic()
+            post(client, rooms[number % 8], f"{number}")
+            return time.monotonic() - began
+
+    async def body() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            await open_all(stack)
+            with server.sql() as connection:
+                busy = f"{SESSIONS} AND application_name = 'minutebook app' AND xact_start IS NOT NULL"
+                await asyncio.to_thread(until, lambda: one(connection, busy) == 0, what="an idle moment")
+                assert one(connection, f"{SESSIONS} AND application_name = 'minutebook app'") <= 5
+                assert one(connection, IN_TRANSACTION) == 0
+            assert server.metric("streams") == 40
+            with ThreadPoolExecutor(5) as pool:
+                took = sorted(await asyncio.to_thread(lambda: list(pool.map(command, range(50)))))
+            assert took[int(len(took) * 0.99) - 1] < 0.5, took[-5:]
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("accepted", ["gzip, br", "gzip;q=1.0, *;q=0.5", "br"])
+def test_b32_headers_first_byte_and_comments_whatever_is_accepted(
+    server: LiveServer, room: str, accepted: str
+) -> None:
+    async def body() -> None:
+        began = time.monotonic()
+        token = server.token("human:alice", "agents-member")
+        reader, writer, head = await open_stream(
+            server.url, room, token, 1, extra=f"accept-encoding: {accepted}\r\n"
+        )  # fmt: skip
+        try:
+            await reader.readexactly(1)
+            assert time.monotonic() - began < 1
+            assert "\r\ncontent-type: text/event-stream\r\n" in head
+            assert "\r\ncache-control: no-store\r\n" in head
+            assert "\r\nx-accel-buffering: no\r\n" in head
+            assert "content-encoding" not in head
+            assert "content-length" not in head
+            await reader.readuntil(b": still here\n\n")
+            for _ in range(2):
+                began = time.monotonic()
+                beat = await reader.readuntil(b": still here\n\n")
+                assert time.monotonic() - began < 1 + 0.5  # heartbeatSeconds of this server
+                assert b"id:" not in beat
+                assert b"event:" not in beat
+        finally:
+            writer.transport.abort()
+
+    asyncio.run(body())

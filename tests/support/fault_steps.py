@@ -1,0 +1,116 @@
+"""What breaks and mends a running server's database: stops, restarts, ended sessions; and its look from the outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import psycopg
+from live_server import LiveServer, open_room
+from minutebook.domain.ids import short_id
+from minutebook.infra.postgres.embedded import EmbeddedPostgres
+from minutebook.infra.postgres.embedded_cluster import postmaster, stop_postmaster
+from minutebook.infra.postgres.migrate import migrate
+from wire import Wire, wire_to
+
+LISTENERS = "application_name = 'minutebook listener'"
+
+
+def stop_postgres(data_dir: Path) -> None:
+    """A fast shutdown, which rolls open transactions back."""
+    running = postmaster(data_dir.resolve() / "postgres")
+    assert running is not None
+    assert stop_postmaster(running, signal.SIGINT, timeout_s=30)
+
+
+@contextlib.contextmanager
+def postgres_of(data_dir: Path) -> Generator[EmbeddedPostgres]:
+    """The embedded server of a data directory: started where it is down, joined where it runs."""
+    data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    server = EmbeddedPostgres.open(data_dir)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def behind_a_wire(
+    data_dir: Path, *, listener_only: bool = False, config: str = ""
+) -> Generator[tuple[LiveServer, Wire]]:
+    """A server whose way to PostgreSQL (or only its LISTEN session) leads through a wire."""
+    with postgres_of(data_dir) as database, wire_to(database) as wire:
+        migrate(database.url())
+        env = {"MINUTEBOOK_DATABASE_URL": wire.url()}
+        if listener_only:
+            env = {
+                "MINUTEBOOK_DATABASE_URL": database.url("minutebook_app"),
+                "MINUTEBOOK_DATABASE_LISTEN_URL": wire.url(),
+            }
+        with LiveServer(data_dir, env=env, config=config) as server:
+            yield server, wire
+
+
+def end_sessions(connection: psycopg.Connection, condition: str) -> int:
+    """pg_terminate_backend for every session of ours that meets it; how many there were."""
+    rows = connection.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"  # pyright: ignore[reportArgumentType]
+        f" WHERE pid <> pg_backend_pid() AND usename LIKE 'minutebook%' AND {condition}"
+    ).fetchall()
+    return len(rows)
+
+
+def one(connection: psycopg.Connection, statement: str, *parameters: Any) -> Any:
+    """The only value of the only row."""
+    row = connection.execute(statement, parameters or None).fetchone()  # pyright: ignore[reportArgumentType]
+    assert row is not None
+    return row[0]
+
+
+def status(server: LiveServer, path: str) -> int:
+    """The status code of a GET without a token."""
+    return httpx.get(f"{server.url}{path}", timeout=10).status_code
+
+
+def projector_of(server: LiveServer) -> psutil.Process:
+    """The child that folds the views."""
+    return next(
+        child for child in psutil.Process(server.process.pid).children() if "projector" in child.cmdline()
+    )  # fmt: skip
+
+
+class Run:
+    """A run's bridge in a room of its own: pushes numbered items in batches."""
+
+    def __init__(self, server: LiveServer, number: int, room: str | None = None) -> None:
+        self.room = room or open_room(server.member("alice"))
+        self.client = server.client(f"agent:{short_id(number)}", room=self.room)
+        assert self.client.post("/v1/bridge/hello").status_code == 200
+        self.sent = 0
+
+    def batch(self, count: int, filler: int = 0) -> dict[str, Any]:
+        """The next items, each with `filler` bytes beside its number."""
+        numbers = range(self.sent + 1, self.sent + count + 1)
+        payload = {"kind": "harness_event", "filler": "x" * filler}
+        items = [{"stream": "events", "seq": n, "type": "state_changed", "payload": payload} for n in numbers]
+        return {"items": items}
+
+    def push(self, count: int, filler: int = 0) -> httpx.Response:
+        """Push the next items."""
+        answer = self.client.post("/v1/bridge/events", json=self.batch(count, filler))
+        if answer.status_code == 200:
+            self.sent += count
+        return answer
+
+
+def kill_group(process: psutil.Process) -> None:
+    """SIGKILL to a process and all below it, as the machine's end would."""
+    for each in (*process.children(recursive=True), process):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each.pid, signal.SIGKILL)
