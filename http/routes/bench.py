@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Response, post
+from litestar import Request, Response, post
 
 from ...domain.rooms.commands import PostMessage
-from .common import TheCaller
+from .common import TheCaller, TheServices, body_as
 
 
 @post("/v1/bench/noop", status_code=201, include_in_schema=False)
-async def noop(data: PostMessage, caller: TheCaller) -> Response[dict[str, Any]]:  # noqa: ARG001
+async def noop(request: Request[Any, Any, Any], caller: TheCaller, services: TheServices) -> Response[dict[str, Any]]:
     """The same body and the same token check as a message, and an answer of the same shape."""
+    await body_as(request, PostMessage)
     return Response({"seq": 1, "id": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "chain": "0" * 64})

@@ -696,6 +696,8 @@ DECLARE
     v_events bigint;
     v_view text;
 BEGIN
+    -- rebuild.py makes, drops and swaps views under this lock: the list below stays true until the end.
+    PERFORM pg_advisory_xact_lock_shared(7215004);
     IF NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = p_stream_id) THEN
         RETURN NULL;
     END IF;

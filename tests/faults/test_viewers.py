@@ -188,9 +188,7 @@ def test_b29_forty_idle_streams_hold_nothing(server: LiveServer, alice: httpx.Cl
 
 
 @pytest.mark.parametrize("accepted", ["gzip, br", "gzip;q=1.0, *;q=0.5", "br"])
-def test_b32_headers_first_byte_and_comments_whatever_is_accepted(
-    server: LiveServer, room: str, accepted: str
-) -> None:
+def test_b32_headers_first_byte_and_comments_whatever_is_accepted(server: LiveServer, room: str, accepted: str) -> None:
     async def body() -> None:
         began = time.monotonic()
         token = server.token("human:alice", "agents-member")
