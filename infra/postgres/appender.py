@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import psycopg
@@ -16,6 +16,8 @@ from ...commands.ports import Append, EventRow, Outcome
 from ...domain.errors import MinutebookError
 from .errors import NO_CONNECTION, TRANSIENT, is_data_error, is_lost_connection, translate, unavailable
 from .pool import renew_if_read_only
+
+T = TypeVar("T")
 
 MAX_BATCH_EVENTS = 500
 """Events in one call, unless one group alone has more."""
@@ -32,6 +34,10 @@ BACKOFF_S = (0.05, 0.25, 1.0)
 _SQL = (
     "SELECT outcome, seq, event_id, chain, ts, bytes, status, body"
     " FROM minutebook.append_v1(%s::text[], %s::json, %s::json, %s, %s)"
+)
+_SQL_ONE = (
+    "SELECT outcome, seq, event_id, chain, ts, bytes, status, body FROM minutebook.append_one_v1("
+    "%s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s, %s, %s::text[], %s::text[], %s, %s, %s)"
 )
 _IS_OURS = (
     "SELECT e.seq FROM minutebook.streams s JOIN minutebook.events e ON e.stream_id = s.id"
@@ -205,6 +211,8 @@ class Appender:
         raise AssertionError("unreachable")
 
     async def _execute(self, connection: psycopg.AsyncConnection[Any], items: list[Append]) -> list[Outcome]:
+        if len(items) == 1 and _is_plain(items[0]):
+            return [await self._execute_one(connection, items[0])]
         streams: dict[str, int] = {}
         rows: list[_ItemRow] = []
         events: list[EventRow] = []
@@ -229,6 +237,34 @@ class Appender:
             prepare=True,
         )
         return [Outcome(*row) for row in await cursor.fetchall()]
+
+    async def _execute_one(self, connection: psycopg.AsyncConnection[Any], item: Append) -> Outcome:
+        """The short path: half the work for a batch of one."""
+        event = item.events[0]
+        cursor = await connection.execute(
+            _SQL_ONE,
+            (
+                item.stream,
+                item.expected,
+                event.id,
+                event.type,
+                event.version,
+                bytes(event.payload).decode(),
+                event.actor_kind,
+                event.actor_id,
+                _or_none(event.actor_role),
+                _or_none(event.run_id),
+                _or_none(event.caused_by),
+                event.origin,
+                list(event.redactions),
+                list(event.classes),
+                _or_none(event.origin_client),
+                _or_none(event.origin_key),
+                self._notify,
+            ),
+            prepare=True,
+        )
+        return Outcome(*(await cursor.fetchall())[0])
 
     async def _settle(
         self, connection: psycopg.AsyncConnection[Any], items: list[Append], outcomes: list[Outcome]
@@ -284,3 +320,11 @@ def _item_row(n: int, place: int, item: Append) -> _ItemRow:
         row.key_tenant, row.key_caller, row.key_operation, row.key_scope, row.key = item.key.place
         row.fingerprint, row.status, row.body = item.key.fingerprint, item.key.status, item.key.answer
     return row
+
+
+def _is_plain(item: Append) -> bool:
+    return len(item.events) == 1 and item.key is None and item.fence is None and item.create is None and not item.seal
+
+
+def _or_none(value: T | UnsetType) -> T | None:
+    return None if value is UNSET else value

@@ -18,41 +18,40 @@ ALTER SCHEMA minutebook_views OWNER TO minutebook_projector;
 CREATE FUNCTION minutebook.advance_streams() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
-DECLARE
-    v_fault text;
 BEGIN
-    SELECT c.fault INTO v_fault FROM (
-        SELECT CASE
-            WHEN s.id IS NULL THEN 'MB001 event of a stream that does not exist'
-            WHEN s.sealed THEN 'MB002 the stream is sealed'
-            WHEN i.seq <> coalesce(lag(i.seq) OVER w, s.version) + 1 THEN 'MB003 seq does not follow the stream'
-            WHEN (i.prev_hash = coalesce(lag(i.hash) OVER w, s.head_hash)
-                AND i.bytes = octet_length(i.payload::text)
-                AND octet_length(i.salt) = 16
-                AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8'))
-                AND i.hash = minutebook.event_hash(s.name, i.seq, i.id, i.type, i.schema_version, i.actor_kind,
-                    i.actor_id, i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
-                    i.origin_client, i.origin_key, i.commitment, i.prev_hash)) IS NOT TRUE
-                THEN 'MB006 the hash is not that of the event at its place'
-            -- Recorded now, or at the time of the event before where the clock has run back since.
-            WHEN i.ts < coalesce(lag(i.ts) OVER w, s.last_ts) OR i.ts > clock_timestamp()
-                AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
-                OR i.ts < statement_timestamp()
-                AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
-                THEN 'MB007 the time is not that of the append'
-            END AS fault
-        FROM inserted i LEFT JOIN minutebook.streams s ON s.id = ANY (ARRAY[i.stream_id])  -- never by a walk: see append_v1
-        WINDOW w AS (PARTITION BY i.stream_id ORDER BY i.seq)
-    ) c WHERE c.fault IS NOT NULL ORDER BY c.fault LIMIT 1;
-    IF v_fault IS NOT NULL THEN
-        RAISE EXCEPTION '%', substr(v_fault, 7) USING ERRCODE = left(v_fault, 5);
-    END IF;
     UPDATE minutebook.streams s
     SET version = n.seq, bytes = s.bytes + n.added, head_hash = n.hash, last_ts = n.ts
-    FROM (SELECT DISTINCT ON (i.stream_id) i.stream_id, i.seq, i.hash, i.ts,
-              sum(i.bytes) OVER (PARTITION BY i.stream_id) AS added
-          FROM inserted i ORDER BY i.stream_id, i.seq DESC) n
-    WHERE s.id = ANY (ARRAY[n.stream_id]);  -- never by a walk: see append_v1
+    FROM (
+        SELECT DISTINCT ON (c.stream_id) c.stream_id, c.seq, c.hash, c.ts,
+            sum(c.bytes) OVER (PARTITION BY c.stream_id) AS added
+        FROM (
+            SELECT i.stream_id, i.seq, i.hash, i.ts, i.bytes, CASE
+                WHEN s.id IS NULL THEN 'MB001 event of a stream that does not exist'
+                WHEN s.sealed THEN 'MB002 the stream is sealed'
+                WHEN i.seq <> coalesce(lag(i.seq) OVER w, s.version) + 1 THEN 'MB003 seq does not follow the stream'
+                WHEN (i.prev_hash = coalesce(lag(i.hash) OVER w, s.head_hash)
+                    AND i.bytes = octet_length(i.payload::text)
+                    AND octet_length(i.salt) = 16
+                    AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8'))
+                    AND i.hash = minutebook.event_hash(s.name, i.seq, i.id, i.type, i.schema_version, i.actor_kind,
+                        i.actor_id, i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
+                        i.origin_client, i.origin_key, i.commitment, i.prev_hash)) IS NOT TRUE
+                    THEN 'MB006 the hash is not that of the event at its place'
+                -- Recorded now, or at the time of the event before where the clock has run back since.
+                WHEN i.ts < coalesce(lag(i.ts) OVER w, s.last_ts) OR i.ts > clock_timestamp()
+                    AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
+                    OR i.ts < statement_timestamp()
+                    AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
+                    THEN 'MB007 the time is not that of the append'
+                END AS fault
+            FROM inserted i
+            LEFT JOIN minutebook.streams s ON s.id = ANY (ARRAY[i.stream_id])  -- never by a walk: see append_v1
+            WINDOW w AS (PARTITION BY i.stream_id ORDER BY i.seq)
+        ) c
+        WHERE c.fault IS NULL OR minutebook.refuse(c.fault)
+        ORDER BY c.stream_id, c.seq DESC
+    ) n
+    WHERE s.id = ANY (ARRAY[n.stream_id]);
     IF (SELECT l.audit_feed FROM minutebook.log l) THEN
         INSERT INTO minutebook.feed_queue (txid, stream_id, from_seq, to_seq)
         SELECT greatest(pg_current_xact_id(),
@@ -66,6 +65,50 @@ END
 $$;
 
 ALTER FUNCTION minutebook.advance_streams() OWNER TO minutebook_owner;
+
+-- Name: append_one_v1(text, bigint, text, text, integer, jsonb, text, text, text, text, bigint, text, text[], text[], text, text, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean DEFAULT true) RETURNS TABLE(outcome text, seq bigint, event_id text, chain text, ts text, bytes bigint, status integer, body text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    v_stream record;
+BEGIN
+    SELECT s.id, s.version, s.sealed, s.head_hash, s.bytes, s.last_ts INTO v_stream
+    FROM minutebook.streams s WHERE s.name = p_stream FOR NO KEY UPDATE;
+    IF v_stream.version IS DISTINCT FROM p_expected OR v_stream.sealed THEN
+        RETURN QUERY SELECT CASE WHEN v_stream.sealed THEN 'sealed' ELSE 'conflict' END, coalesce(v_stream.version, 0),
+            NULL::text, encode(v_stream.head_hash, 'hex'), NULL::text, v_stream.bytes, NULL::integer, NULL::text;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    INSERT INTO minutebook.events AS e (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role,
+        run_id, caused_by, origin, ts, redactions, classes, payload, bytes, salt, commitment, origin_client, origin_key,
+        prev_hash, hash)
+    SELECT v_stream.id, p_expected + 1, p_id, p_type, p_schema_version, p_actor_kind, p_actor_id, p_actor_role,
+        p_run_id, p_caused_by, p_origin, c.ts, p_redactions, p_classes, p_payload, octet_length(c.words), c.salt,
+        c.commitment, p_origin_client, p_origin_key, v_stream.head_hash,
+        minutebook.event_hash(p_stream, p_expected + 1, p_id, p_type, p_schema_version, p_actor_kind, p_actor_id,
+            p_actor_role, p_run_id, p_caused_by, p_origin, c.ts, p_redactions, p_classes, p_origin_client, p_origin_key,
+            c.commitment, v_stream.head_hash)
+    FROM (SELECT d.ts, d.salt, d.words, sha256(d.salt || convert_to(d.words, 'UTF8')) AS commitment
+          FROM (SELECT greatest(clock_timestamp(), v_stream.last_ts) AS ts, uuid_send(gen_random_uuid()) AS salt,
+                    p_payload::text AS words OFFSET 0) d OFFSET 0) c
+    RETURNING 'appended', e.seq, e.id, encode(e.hash, 'hex'),
+        to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), v_stream.bytes + e.bytes, NULL::integer,
+        NULL::text;
+    IF p_notify THEN
+        PERFORM pg_notify('minutebook', v_stream.id::text);
+    END IF;
+END
+$$;
+
+ALTER FUNCTION minutebook.append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) OWNER TO minutebook_owner;
 
 -- Name: append_v1(text[], json, json, boolean, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -722,6 +765,18 @@ $_$;
 
 ALTER FUNCTION minutebook.purge_stream_v1(p_stream_id bigint) OWNER TO minutebook_owner;
 
+-- Name: refuse(text); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.refuse(p_fault text) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION '%', substr(p_fault, 7) USING ERRCODE = left(p_fault, 5);
+END
+$$;
+
+ALTER FUNCTION minutebook.refuse(p_fault text) OWNER TO minutebook_owner;
+
 -- Name: restored_v1(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.restored_v1() RETURNS text
@@ -1221,6 +1276,11 @@ GRANT USAGE ON SCHEMA minutebook_views TO minutebook_auditor;
 
 REVOKE ALL ON FUNCTION minutebook.advance_streams() FROM PUBLIC;
 
+-- Name: FUNCTION append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) TO minutebook_app;
+
 -- Name: FUNCTION append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) FROM PUBLIC;
@@ -1291,6 +1351,10 @@ REVOKE ALL ON FUNCTION minutebook.netstrings(p_values text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.purge_stream_v1(p_stream_id bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.purge_stream_v1(p_stream_id bigint) TO minutebook_retention;
+
+-- Name: FUNCTION refuse(p_fault text); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.refuse(p_fault text) FROM PUBLIC;
 
 -- Name: FUNCTION restored_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
