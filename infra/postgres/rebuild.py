@@ -217,7 +217,7 @@ def _fold_batch(connection: psycopg.Connection[Any], projection: Projection, ids
             folded[stream_id] = projection.fold(claimed[stream_id][0], states.get(stream_id), found)
         except Exception as error:  # noqa: BLE001 - a stream that cannot be folded stays out, the others go on
             _park(connection, name, claimed[stream_id][0], found, error)
-    _write(connection, projection, folded, fresh={each for each in folded if claimed[each][1] == 0})
+    _write(connection, projection, folded, begun=[each for each in folded if claimed[each][1] > 0])
     ends = {each: events[each][-1].seq for each in folded}
     connection.execute(views.ADVANCE, (list(ends), list(ends.values()), name))
     left = [each for each in claimed if each not in events or (each in ends and ends[each] < claimed[each][2])]
@@ -231,21 +231,23 @@ def _park(
 
 
 def _write(
-    connection: psycopg.Connection[Any], projection: Projection, folded: dict[int, Folded], fresh: set[int]
+    connection: psycopg.Connection[Any], projection: Projection, folded: dict[int, Folded], begun: list[int]
 ) -> None:
-    """COPY for streams that the shadow has nothing of, upserts for the rest."""
-    copied = [row for each in folded if each in fresh for row in folded[each].rows]
-    merged = [row for each in folded if each not in fresh for row in folded[each].rows]
+    """By COPY alone: nobody else writes a shadow, and rows of later events are new where the key holds the event.
+
+    begun: streams that the shadow has rows of; a row a stream is taken away before its successor comes.
+    """
     blanked = [(each, seq) for each in folded for seq in folded[each].blanked]
     with connection.cursor() as cursor:
         columns = sql.SQL(", ").join(sql.Identifier(column) for column in projection.columns)
         target = views.table(_shadow(projection))
-        if copied:
+        if begun and "seq" not in projection.key:
+            cursor.execute(sql.SQL("DELETE FROM {} WHERE stream_id = ANY (%s::bigint[])").format(target), (begun,))
+        if folded:
             with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(target, columns)) as copy:
-                for row in copied:
-                    copy.write_row(row)
-        if merged:
-            cursor.executemany(views.upsert(projection, views.SHADOW), merged)
+                for each in folded.values():
+                    for row in each.rows:
+                        copy.write_row(row)
         if blanked:
             cursor.executemany(views.blank(projection, views.SHADOW), blanked)
 
