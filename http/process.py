@@ -8,11 +8,13 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 import uvicorn
+import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
 from ulid import ULID
 
@@ -236,6 +238,11 @@ async def projectors(settings: Settings, database: Database) -> AsyncGenerator[l
             await projector.close()
         await listener.close()
         await pool.close()
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a serving process on the loop that it is made for."""
+    uvloop.run(main)
 
 
 def stop_on_signals() -> asyncio.Event:

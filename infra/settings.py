@@ -91,9 +91,6 @@ class ServerSettings(Section, frozen=True):
     bench_routes: Annotated[
         bool, Meta(description="Whether the no-op route of the benches is served; never in production.")
     ] = False
-    bench_routes: Annotated[
-        bool, Meta(description="Whether the no-op route of the benches is served; never in production.")
-    ] = False
     drain_seconds: Annotated[
         int, Meta(ge=0, le=600, description="How long a stopping server lets open requests finish.")
     ] = 8

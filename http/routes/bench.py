@@ -11,7 +11,11 @@ from .common import TheCaller, TheServices, body_as
 
 
 @post("/v1/bench/noop", status_code=201, include_in_schema=False)
-async def noop(request: Request[Any, Any, Any], caller: TheCaller, services: TheServices) -> Response[dict[str, Any]]:
+async def noop(
+    request: Request[Any, Any, Any],
+    caller: TheCaller,  # noqa: ARG001 - resolved as for a command
+    services: TheServices,  # noqa: ARG001
+) -> Response[dict[str, Any]]:
     """The same body and the same token check as a message, and an answer of the same shape."""
     await body_as(request, PostMessage)
     return Response({"seq": 1, "id": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "chain": "0" * 64})

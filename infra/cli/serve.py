@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 
 import structlog
 import typer
-import uvloop
 
 from ..database import Database
 from ..settings import Settings, SettingsError
@@ -56,7 +55,7 @@ def serve(
             sock = socket.socket(fileno=fd) if fd is not None else _bind(settings)
         database = Database(settings).open()
         try:
-            uvloop.run(_Group(settings, database, sock, role, parent, is_child=fd is not None).run())
+            _process().run(_Group(settings, database, sock, role, parent, is_child=fd is not None).run())
         finally:
             database.close()
 

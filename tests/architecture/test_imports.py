@@ -106,6 +106,7 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "rich": ("infra/cli/",),
     "litestar": ("http/",),
     "uvicorn": ("http/process.py",),
+    "uvloop": ("http/process.py",),
     "prometheus_client": ("http/",),
 }
 """Where a library may be met: paths that begin so. What is not listed may be met nowhere."""
