@@ -227,7 +227,8 @@ def _leave(scene: _Scene, room_id: str) -> None:
     now = time.time()
     token = scene.issuer.issue(Principal.parse(OPERATOR), DEFAULT_TENANT, (MEMBERS,), TOKEN_TTL_S, now=now)
     say("\nThe server goes on.", "bold")
-    command = "minutebook" if shutil.which("minutebook") else sys.argv[0]
+    script = Path(sys.executable).with_name("minutebook")  # beside the Python that runs this, in or out of the PATH
+    command = "minutebook" if shutil.which("minutebook") else str(script)
     watch = shlex.join([command, "tail", room_id, "--url", url, "--data-dir", str(folder)])
     for name, value in (
         ("url", url),
