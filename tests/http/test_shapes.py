@@ -303,3 +303,12 @@ def test_the_heartbeat_renews_the_lease(server: LiveServer, room: str) -> None:
     assert before is not None
     assert after is not None
     assert after[0] > before[0]
+
+
+def test_probes_come_by_any_host_name_and_nothing_else_does(server: LiveServer) -> None:
+    with httpx.Client(base_url=server.url, headers={"host": "10.1.2.3"}) as probe:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert probe.get(path).status_code == 200, path
+        refused = probe.get("/v1/rooms")
+    assert (refused.status_code, refused.json()["code"]) == (400, "malformed")
+    assert "allowedHosts" in refused.json()["detail"]
