@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +12,11 @@ from live_server import LiveServer, open_room
 
 
 @pytest.fixture(scope="package")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+def server() -> Iterator[LiveServer]:
     """A server with few connections, as most faults are worse with few of them."""
     config = "[database]\npoolSize = 5\n[limits]\nheartbeatSeconds = 1\n"
-    with LiveServer(tmp_path_factory.mktemp("mb"), config=config) as running:
-        yield running
+    with tempfile.TemporaryDirectory(prefix="mbf") as folder, LiveServer(Path(folder) / "data", config=config) as live:
+        yield live
 
 
 @pytest.fixture
@@ -31,6 +32,7 @@ def room(alice: httpx.Client) -> str:
 
 
 @pytest.fixture
-def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_dir() -> Iterator[Path]:
     """A data directory for a server of one's own."""
-    return tmp_path_factory.mktemp("mb")
+    with tempfile.TemporaryDirectory(prefix="mbf") as folder:
+        yield Path(folder) / "data"

@@ -1,4 +1,4 @@
-"""Viewers who come and go, resume, reset and idle: nothing lost, nothing doubled, nothing held (B23 B26 B28 B29 B32)."""
+"""Viewers who come and go, resume, reset and idle: nothing lost, doubled or held (B23 B26 B28 B29 B32)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IN_TRANSACTION = f"{SESSIONS} AND state LIKE 'idle in transaction%%'"
 
 async def crowd(server: LiveServer, room: str, *, viewers: int, seconds: float, per_s: float) -> tuple[Any, Any]:
     """Viewers at random positions who come and go while writers say about `per_s` messages a second."""
-    random_ = random.Random(23)
+    random_ = random.Random(23)  # noqa: S311
     token = server.token("human:alice", "agents-member")
     writers = [Writer(lambda: server.url, room, token, f"w{n}") for n in range(4)]
     everybody = [Viewer(lambda: server.url, room, token, random_.randint(0, 40)) for _ in range(viewers)]
@@ -62,7 +62,7 @@ def check_crowd(server: LiveServer, *, viewers: int, seconds: float, per_s: floa
 
 
 def test_b23_viewers_who_come_and_go_miss_nothing(server: LiveServer) -> None:
-    check_crowd(server, viewers=40, seconds=12, per_s=150)
+    check_crowd(server, viewers=40, seconds=8, per_s=150)
 
 
 @pytest.mark.soak
@@ -101,10 +101,14 @@ def test_b26_a_cursor_of_before_a_restore_is_reset_and_events_flow(data_dir: Pat
 PHASES = ("before the headers", "after the headers", "in the history", "idle", "while events come")
 
 
+def reset(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+
+
 def reset_in(phase: str, server: LiveServer, room: str, token: str, number: int) -> None:
     """Open a stream and reset the connection in one phase of it."""
-    request = f"GET /v1/rooms/{room}/stream HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {token}\r\nlast-event-id: "
-    text = f"{request}{0 if phase == 'in the history' else 1999}\r\n\r\n".encode()
+    request = f"GET /v1/rooms/{room}/stream HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n"
+    text = f"{request}last-event-id: {0 if phase == 'in the history' else 1999}\r\n\r\n".encode()
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close sends a reset
         if phase == "before the headers":
@@ -113,8 +117,9 @@ def reset_in(phase: str, server: LiveServer, room: str, token: str, number: int)
         sock.sendall(text)
         data = sock.recv(1 if phase == "after the headers" else 1 << 16)
         wanted = {"idle": b"still here", "while events come": b"id: 200"}.get(phase, b"")
+        assert phase == "after the headers" or data.startswith(b"HTTP/1.1 200"), data[:500]
         while wanted not in data:
-            data = data[-20:] + sock.recv(1 << 16)
+            data += sock.recv(1 << 16)
 
 
 def test_b28_three_hundred_resets_in_every_phase_leave_nothing_behind(server: LiveServer) -> None:
@@ -161,12 +166,12 @@ def test_b29_forty_idle_streams_hold_nothing(server: LiveServer, alice: httpx.Cl
         token = server.token("human:alice", "agents-member")
         for number in range(40):
             reader, writer, _ = await open_stream(server.url, rooms[number % 8], token, None)
-            stack.callback(writer.transport.abort)
+            stack.callback(reset, writer)
             await reader.readuntil(b"event: event\n")
 
     def command(number: int) -> float:
         with httpx.Client(base_url=server.url, headers=alice.headers, verify=False) as client:  # noqa: S501
-            client.get("/livez")
+            client.get("/healthz")
             began = time.monotonic()
             post(client, rooms[number % 8], f"{number}")
             return time.monotonic() - began
@@ -187,9 +192,8 @@ def test_b29_forty_idle_streams_hold_nothing(server: LiveServer, alice: httpx.Cl
     asyncio.run(body())
 
 
-@pytest.mark.parametrize("accepted", ["gzip, br", "gzip;q=1.0, *;q=0.5", "br"])
-def test_b32_headers_first_byte_and_comments_whatever_is_accepted(server: LiveServer, room: str, accepted: str) -> None:
-    async def body() -> None:
+def test_b32_headers_first_byte_and_comments_whatever_is_accepted(server: LiveServer, room: str) -> None:
+    async def look(accepted: str) -> None:
         began = time.monotonic()
         token = server.token("human:alice", "agents-member")
         reader, writer, head = await open_stream(
@@ -212,5 +216,8 @@ def test_b32_headers_first_byte_and_comments_whatever_is_accepted(server: LiveSe
                 assert b"event:" not in beat
         finally:
             writer.transport.abort()
+
+    async def body() -> None:
+        await asyncio.gather(*(look(accepted) for accepted in ("gzip, br", "gzip;q=1.0, *;q=0.5", "br")))
 
     asyncio.run(body())

@@ -124,7 +124,7 @@ def test_b22_a_deaf_channel_is_said_once_and_left_to_polls(data_dir: Path) -> No
         wire.cut()
         until(lambda: server.metric("listener_reconnects") >= 2, what="another session")
         with server.sql() as connection:
-            connection.execute("SELECT pg_sleep(4)")  # longer than the self-test takes
+            connection.execute("SELECT pg_sleep(3.5)")  # longer than the self-test takes
         # Once from each process that listens: the server's and the projector's.
         assert server.logs().count("no wake-up is heard") == 2
         wire.deaf = False

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import psutil
 import psycopg
+from append_helpers import run
 from live_server import LiveServer, open_room
 from minutebook.domain.ids import short_id
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
@@ -59,9 +60,10 @@ def behind_a_wire(
 
 def end_sessions(connection: psycopg.Connection, condition: str) -> int:
     """pg_terminate_backend for every session of ours that meets it; how many there were."""
-    rows = connection.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"  # pyright: ignore[reportArgumentType]
-        f" WHERE pid <> pg_backend_pid() AND usename LIKE 'minutebook%' AND {condition}"
+    rows = run(
+        connection,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        f" WHERE pid <> pg_backend_pid() AND usename LIKE 'minutebook%' AND {condition}",
     ).fetchall()
     return len(rows)
 
@@ -91,7 +93,9 @@ class Run:
     def __init__(self, server: LiveServer, number: int, room: str | None = None) -> None:
         self.room = room or open_room(server.member("alice"))
         self.client = server.client(f"agent:{short_id(number)}", room=self.room)
-        assert self.client.post("/v1/bridge/hello").status_code == 200
+        hello = self.client.post("/v1/bridge/hello")
+        assert hello.status_code == 200, hello.text
+        self.lease: str = hello.json()["lease"]
         self.sent = 0
 
     def batch(self, count: int, filler: int = 0) -> dict[str, Any]:
@@ -99,7 +103,7 @@ class Run:
         numbers = range(self.sent + 1, self.sent + count + 1)
         payload = {"kind": "harness_event", "filler": "x" * filler}
         items = [{"stream": "events", "seq": n, "type": "state_changed", "payload": payload} for n in numbers]
-        return {"items": items}
+        return {"items": items, "lease": self.lease}
 
     def push(self, count: int, filler: int = 0) -> httpx.Response:
         """Push the next items."""

@@ -97,6 +97,10 @@ class LiveServer:
         """The port that it listens on."""
         return int(self.url.rpartition(":")[2])
 
+    def keep_port(self) -> None:
+        """Come back on this port at every further start."""
+        self._arguments += ["--port", str(self.port)]
+
     def logs(self) -> str:
         """All that it wrote to stderr so far, children included."""
         return self.stderr_path.read_text(errors="replace") if self.stderr_path.exists() else ""

@@ -18,6 +18,16 @@ RETRY_S = 0.1
 PAGE = 500
 
 
+async def reached(check: Callable[[], bool], within_s: float = 30.0, what: str = "the condition") -> None:
+    """Look every 20 ms until `check` holds."""
+    deadline = time.monotonic() + within_s
+    while True:
+        if check():
+            return
+        assert time.monotonic() < deadline, f"{what} did not come within {within_s} s"
+        await asyncio.sleep(0.02)
+
+
 class StreamRefused(Exception):
     """The server answered something else than a stream; the status is its argument."""
 
@@ -109,11 +119,13 @@ class Viewer:
 
     async def finish(self, head: int, within_s: float = 30.0) -> None:
         """Stay until they have `head`."""
-        async with asyncio.timeout(within_s):
-            while self.cursor < head:
-                watching = asyncio.create_task(self.watch(within_s))
-                while self.cursor < head and not watching.done():
-                    await asyncio.sleep(0.02)
+        deadline = time.monotonic() + within_s
+        while self.cursor < head:
+            assert time.monotonic() < deadline, f"{self.cursor} of {head} after {within_s} s"
+            watching = asyncio.create_task(self.watch(within_s))
+            try:
+                await reached(lambda task=watching: self.cursor >= head or task.done(), within_s)
+            finally:
                 watching.cancel()
                 with contextlib.suppress(asyncio.CancelledError, OSError, StreamRefused):
                     await watching

@@ -1,4 +1,4 @@
-"""A wire to PostgreSQL that can be cut, frozen or made deaf, and answers that get lost on it, for tests without a loop."""
+"""A wire to PostgreSQL that can be cut, frozen or made deaf, and that loses answers; for tests without a loop."""
 
 from __future__ import annotations
 

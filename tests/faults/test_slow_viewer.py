@@ -1,0 +1,91 @@
+"""One client that never reads: it costs bounded memory, is cut off with a reason, and resumes without a hole (B30)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from fault_steps import Run
+from live_server import LiveServer
+from viewers import Viewer, open_stream, reached
+
+EVENT_BYTES = 4096
+BATCH = 400
+MAX_GROWTH = 64 << 20
+CONFIG = "[limits]\nroomBytes = 1073741824\nroomEvents = 1000000\nstreamBacklogBytes = 1048576\n"
+EVENT = re.compile(rb"id: ([0-9]+)\nevent: event\ndata: [^\n]*\n\n")
+END = b"\r\n0\r\n\r\n"
+SEND_TIMEOUT_S = 20.0
+
+
+def grown(server: LiveServer) -> int:
+    """Resident bytes of the serving process."""
+    return psutil.Process(server.process.pid).memory_info().rss
+
+
+async def drain(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Read to the end (or the cut) what there was for somebody who slept: the last whole event's id, and the tail."""
+    last, tail = 0, b""
+    with contextlib.suppress(OSError):
+        while chunk := await reader.read(1 << 16):
+            tail += chunk
+            for found in EVENT.finditer(tail):
+                last = int(found[1])
+            tail = tail[-3 * EVENT_BYTES :]
+            if tail.endswith(END):
+                break
+    return last, tail
+
+
+async def scene(server: LiveServer, total: int) -> None:
+    run = await asyncio.to_thread(Run, server, 3001)
+    token = server.token("human:alice", "agents-member")
+    nine = [Viewer(lambda: server.url, run.room, token) for _ in range(9)]
+    sleeper, hold, _ = await open_stream(server.url, run.room, token, 0)
+    _, dead, _ = await open_stream(server.url, run.room, token, 0)
+    for writer in (hold, dead):
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+    everybody = [asyncio.create_task(viewer.finish(total, within_s=100)) for viewer in nine]
+    await reached(lambda: all(viewer.connections for viewer in nine))
+    before = grown(server)
+    worst = 0
+    while run.sent < total:
+        answer = await asyncio.to_thread(run.push, min(BATCH, total - run.sent), EVENT_BYTES)
+        assert answer.status_code == 200, answer.text
+        worst = max(worst, grown(server) - before)
+    head = server.member("alice").get(f"/v1/rooms/{run.room}").json()["throughSeq"]
+    await asyncio.gather(*everybody)
+    assert max(worst, grown(server) - before) < MAX_GROWTH, f"{worst >> 20} MiB"
+    hold.transport.resume_reading()  # type: ignore[attr-defined]
+    last, tail = await drain(sleeper)
+    hold.transport.abort()
+    assert 0 < last < head
+    if b"event: reconnect" in tail:
+        told = msgspec.json.decode(tail.partition(b"event: reconnect\ndata: ")[2].partition(b"\n")[0])
+        assert told == {"cursor": str(last), "reason": "slow_consumer"}
+    late = Viewer(lambda: server.url, run.room, token, first=last)
+    await late.finish(head, within_s=60)
+    for viewer in (late, *nine):
+        assert not viewer.faults, viewer.faults[:3]
+        assert viewer.cursor == head
+    assert late.seen == nine[0].seen[last:]
+    # The one that goes on not reading is given up, though its socket is still open.
+    await reached(lambda: server.metric("streams") == 0, SEND_TIMEOUT_S + 5, "an empty gauge")
+    dead.transport.abort()
+
+
+def test_b30_a_client_that_never_reads_costs_bounded_memory(data_dir: Path) -> None:
+    with LiveServer(data_dir, config=CONFIG) as server:
+        asyncio.run(scene(server, 3_000))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_b30_twenty_thousand_events_of_4_kib(data_dir: Path) -> None:
+    with LiveServer(data_dir, config=CONFIG) as server:
+        asyncio.run(scene(server, 20_000))
