@@ -27,6 +27,9 @@ LEEWAY_S = 30
 """Clock difference that is forgiven on exp, nbf and iat."""
 
 MAX_TOKEN_BYTES = 16 * 1024
+MAX_HEADER_CHARS = 2 * 1024
+"""Longest first segment: names of an algorithm and a key, and nothing deep enough to trouble a parser."""
+
 MAX_CACHED_TOKENS = 10_000
 MIN_RSA_BITS = 2048
 MAX_KEYS_TRIED = 4
@@ -206,6 +209,8 @@ class TokenVerifier:
 
     async def _verify(self, token: str) -> _Cached:
         header_text, payload_text, _ = token.split(".")
+        if len(header_text) > MAX_HEADER_CHARS:
+            raise _RefusedError("the header is too long")
         header = msgspec.json.decode(_decode(header_text), type=_Header)
         if header.crit is not msgspec.UNSET or header.b64 is not msgspec.UNSET:
             raise _RefusedError("crit or b64")

@@ -210,6 +210,7 @@ def test_soak() -> None:
         run_soak(Path(folder) / "data", MINUTES * 60, FULL)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_the_same_for_a_minute() -> None:
     with tempfile.TemporaryDirectory(prefix="mbs") as folder:

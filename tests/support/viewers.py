@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import socket
 import time
 from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
@@ -44,23 +45,35 @@ async def frames_of(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
 
 
 async def open_stream(
-    url: str, room: str, token: str, cursor: int | None, *, extra: str = "", query: str = ""
+    url: str, room: str, token: str, cursor: int | None, *, extra: str = "", receive_buffer: int | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
-    """A stream's reader behind its headers, its writer, and the headers. Raises StreamRefused, OSError."""
+    """A stream's reader behind its headers, its writer, and the headers. receive_buffer: bytes that the kernel takes
+    for somebody who does not read. Raises StreamRefused, OSError."""
     host, _, port = url.removeprefix("http://").rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
-    last = "" if cursor is None else f"last-event-id: {cursor}\r\n"
-    request = f"GET /v1/rooms/{room}/stream{query} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n"
-    writer.write(f"{request}{last}{extra}\r\n".encode())
+    sock = socket.socket()
     try:
+        sock.setblocking(False)
+        if receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
+        reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 20)
+    except BaseException:
+        sock.close()
+        raise
+    try:
+        last = "" if cursor is None else f"last-event-id: {cursor}\r\n"
+        request = f"GET /v1/rooms/{room}/stream HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n"
+        writer.write(f"{request}{last}{extra}\r\n".encode())
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-    except (asyncio.IncompleteReadError, OSError) as error:
+        status = head.split(" ", 2)[1]
+        if status != "200":
+            raise StreamRefused(status)  # noqa: TRY301
+    except asyncio.IncompleteReadError as error:
         writer.transport.abort()
         raise StreamRefused("cut off") from error
-    status = head.split(" ", 2)[1]
-    if status != "200":
+    except BaseException:
         writer.transport.abort()
-        raise StreamRefused(status)
+        raise
     return reader, writer, head.lower()
 
 
