@@ -7,9 +7,9 @@ from typing import Any
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from ...domain.errors import MinutebookError, Unavailable
+from ...domain.errors import Unavailable
 from ..chain import ZERO_HASH, ChainEvent
-from .errors import translate
+from .reads import fetch
 
 _PAGE = (
     "SELECT e.seq, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.actor_role, e.run_id, e.caused_by,"
@@ -31,21 +31,11 @@ class ExportReader:
         """The chain's hash at `seq` in hex; of nothing before the first event."""
         if seq == 0:
             return ZERO_HASH
-        rows = await self._rows(_HASH, (stream_id, seq))
+        rows = await fetch(self._pool, _HASH, (stream_id, seq))
         if not rows:
             raise Unavailable("The log of this stream changed while it was read; try again.")
         return rows[0][0]
 
     async def page(self, stream_id: int, after: int, through: int, limit: int) -> list[ChainEvent]:
         """At most `limit` events with `after < seq <= through`, ascending."""
-        return [ChainEvent(*row) for row in await self._rows(_PAGE, (stream_id, after, through, limit))]
-
-    async def _rows(self, query: str, parameters: tuple[int, ...]) -> list[Any]:
-        try:
-            async with self._pool.connection() as connection:
-                cursor = await connection.execute(query, parameters, prepare=True)  # pyright: ignore[reportArgumentType]
-                return await cursor.fetchall()
-        except MinutebookError:
-            raise
-        except Exception as error:
-            raise translate(error) from error
+        return [ChainEvent(*row) for row in await fetch(self._pool, _PAGE, (stream_id, after, through, limit))]

@@ -11,9 +11,9 @@ from psycopg_pool import AsyncConnectionPool
 
 from ...commands.ports import Append, Head, Outcome, Snapshot, StoredAnswer, StoredEvent
 from ...domain.envelope import Actor, Envelope
-from ...domain.errors import MinutebookError
 from .appender import Appender
 from .errors import translate
+from .reads import fetch
 
 ERASED = b'{"erased": true}'
 """What stands for a payload that was erased."""
@@ -71,28 +71,19 @@ class PostgresStore:
         """See EventStore.append."""
         return await self._appender.append(items)
 
-    async def _rows(self, sql: str, parameters: Sequence[Any]) -> list[Any]:
-        try:
-            async with self._pool.connection() as connection:
-                cursor = await connection.execute(sql, parameters, prepare=True)  # pyright: ignore[reportArgumentType]
-                return await cursor.fetchall()
-        except MinutebookError:
-            raise
-        except Exception as error:
-            raise translate(error) from error
-
     async def log_id(self) -> str:
         """Which log this is; another one after a restore."""
-        return (await self._rows("SELECT l.log_id FROM minutebook.log l", ()))[0][0]
+        return (await fetch(self._pool, "SELECT l.log_id FROM minutebook.log l", ()))[0][0]
 
     async def head(self, stream: str) -> Head | None:
         """See EventStore.head."""
-        rows = await self._rows(f"SELECT {_HEAD} FROM minutebook.streams s WHERE s.name = %s", (stream,))  # noqa: S608
+        rows = await fetch(self._pool, f"SELECT {_HEAD} FROM minutebook.streams s WHERE s.name = %s", (stream,))  # noqa: S608
         return Head(*rows[0]) if rows else None
 
     async def versions(self, stream_ids: Sequence[int]) -> dict[int, int]:
         """The heads of many streams by id; one look-up by primary key each."""
-        rows = await self._rows(
+        rows = await fetch(
+            self._pool,
             "SELECT s.id, s.version FROM minutebook.streams s WHERE s.id = ANY(%s::bigint[])",
             (list(stream_ids),),
         )
@@ -100,7 +91,7 @@ class PostgresStore:
 
     async def load(self, stream: str, schema: str) -> tuple[Head, Snapshot | None] | None:
         """See EventStore.load."""
-        rows = await self._rows(_LOAD, (schema, stream))
+        rows = await fetch(self._pool, _LOAD, (schema, stream))
         if not rows:
             return None
         *head, seq, kept_schema, state = rows[0]
@@ -108,7 +99,7 @@ class PostgresStore:
 
     async def read_for_fold(self, stream_id: int, after: int, limit: int) -> list[StoredEvent]:
         """See EventStore.read_for_fold."""
-        rows = await self._rows(_FOLD, (stream_id, after, limit))
+        rows = await fetch(self._pool, _FOLD, (stream_id, after, limit))
         return [StoredEvent(*row) for row in rows]
 
     async def read_entries(
@@ -120,7 +111,7 @@ class PostgresStore:
         before: int = FAR,
     ) -> list[Entry]:
         """Entries with `after < seq < before`, ascending, at most `limit`."""
-        rows = await self._rows(_ENTRIES, (stream_id, after, before, limit))
+        rows = await fetch(self._pool, _ENTRIES, (stream_id, after, before, limit))
         return [_entry(room_id, row) for row in rows]
 
     async def save_snapshot(self, stream_id: int, snapshot: Snapshot) -> None:
@@ -135,18 +126,19 @@ class PostgresStore:
 
     async def find_answer(self, place: tuple[str, str, str, str, str]) -> StoredAnswer | None:
         """See EventStore.find_answer."""
-        rows = await self._rows(_ANSWER, place)
+        rows = await fetch(self._pool, _ANSWER, place)
         return StoredAnswer(*rows[0]) if rows else None
 
     async def take(self, stream: str, purpose: str, holder: str, ttl_s: int) -> tuple[int, str]:
         """See Leases.take."""
         sql = "SELECT epoch, holder FROM minutebook.lease_take_v1(%s, %s, %s, %s)"
-        row = (await self._rows(sql, (stream, purpose, holder, ttl_s)))[0]
+        row = (await fetch(self._pool, sql, (stream, purpose, holder, ttl_s)))[0]
         return row[0], row[1]
 
     async def lease_epoch(self, stream: str, purpose: str, holder: str) -> int | None:
         """The epoch of the lease that `holder` has, None where it has none."""
-        rows = await self._rows(
+        rows = await fetch(
+            self._pool,
             "SELECT l.epoch FROM minutebook.streams s JOIN minutebook.leases l ON l.stream_id = s.id"
             " WHERE s.name = %s AND l.purpose = %s AND l.holder = %s",
             (stream, purpose, holder),
@@ -155,7 +147,7 @@ class PostgresStore:
 
     async def drop(self, stream: str, purpose: str, holder: str, epoch: int) -> None:
         """See Leases.drop."""
-        await self._rows("SELECT minutebook.lease_drop_v1(%s, %s, %s, %s)", (stream, purpose, holder, epoch))
+        await fetch(self._pool, "SELECT minutebook.lease_drop_v1(%s, %s, %s, %s)", (stream, purpose, holder, epoch))
 
 
 def _entry(room_id: str, row: Any) -> Entry:

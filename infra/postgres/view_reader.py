@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +9,7 @@ import msgspec
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from ...domain.errors import MinutebookError
-from .errors import translate
+from .reads import fetch
 
 _ROOM = "SELECT stream_id, room_id, tenant, last_seq, last_ts, sealed, state::text FROM minutebook_views.room_list"
 _LIST = (
@@ -57,34 +55,27 @@ class ViewReader:
 
     async def room(self, stream_id: int) -> RoomRow | None:
         """The directory's row, None where the projector has not come to the room yet."""
-        rows = await self._rows(f"{_ROOM} WHERE stream_id = %s", (stream_id,))
+        rows = await fetch(self._pool, f"{_ROOM} WHERE stream_id = %s", (stream_id,))
         return RoomRow(*rows[0]) if rows else None
 
     async def rooms(self, tenant: str, after: str, limit: int, person: str | None) -> list[RoomRow]:
         """A page by room id; of one person's rooms where `person` is given."""
         return [
             RoomRow(*row)
-            for row in await self._rows(_LIST, {"tenant": tenant, "after": after, "limit": limit, "person": person})
+            for row in await fetch(
+                self._pool, _LIST, {"tenant": tenant, "after": after, "limit": limit, "person": person}
+            )
         ]
 
     async def transcript(self, stream_id: int, after: int, limit: int) -> list[TranscriptRow]:
         """A page of lines, ascending."""
-        return [TranscriptRow(*row) for row in await self._rows(_TRANSCRIPT, (stream_id, after, limit))]
+        return [TranscriptRow(*row) for row in await fetch(self._pool, _TRANSCRIPT, (stream_id, after, limit))]
 
     async def checkpoint(self, projection: str, stream_id: int) -> int:
         """How far a projection has folded a stream."""
-        rows = await self._rows(
+        rows = await fetch(
+            self._pool,
             "SELECT seq FROM minutebook_views.checkpoints WHERE projection = %s AND stream_id = %s",
             (projection, stream_id),
         )
         return rows[0][0] if rows else 0
-
-    async def _rows(self, query: str, parameters: Sequence[Any] | dict[str, Any]) -> list[Any]:
-        try:
-            async with self._pool.connection() as connection:
-                cursor = await connection.execute(query, parameters, prepare=True)  # pyright: ignore[reportArgumentType]
-                return await cursor.fetchall()
-        except MinutebookError:
-            raise
-        except Exception as error:
-            raise translate(error) from error
