@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from append_helpers import run
-from fault_steps import Run, end_sessions, one, postgres_of, status, stop_postgres
+from fault_steps import Run, end_sessions, kill_session, one, postgres_of, status, stop_postgres
 from live_server import LiveServer, Stream, follow, open_room, post, until
 from viewers import Viewer, Writer, assert_once, log_of, reached
 
@@ -217,17 +217,20 @@ async def under_load(server: LiveServer, room: str, breakage: Callable[[], None]
 def test_b81_postgres_restarted_and_its_sessions_killed_under_load(data_dir: Path) -> None:
     with LiveServer(data_dir) as server, contextlib.ExitStack() as stack:
         room = open_room(server.member("alice"))
-        rounds = iter((True, False, True))
+        ways = iter(("restart", "sessions", "kill", "restart"))
 
         def breakage() -> None:
-            if next(rounds):
-                stop_postgres(data_dir)
-                stack.enter_context(postgres_of(data_dir))
-            else:
-                with server.sql() as superuser:
-                    assert end_sessions(superuser, OURS) > 2
+            match next(ways):
+                case "restart":
+                    stop_postgres(data_dir)
+                    stack.enter_context(postgres_of(data_dir))
+                case "sessions":
+                    with server.sql() as superuser:
+                        assert end_sessions(superuser, OURS) > 2
+                case _:
+                    assert kill_session(data_dir, "minutebook app")
 
-        asyncio.run(under_load(server, room, breakage, 3))
+        asyncio.run(under_load(server, room, breakage, 4))
         head = server.member("alice").get(f"/v1/rooms/{room}").json()["throughSeq"]
         lines = server.member("alice").get(f"/v1/rooms/{room}/transcript", params={"minSeq": head, "limit": 1})
         assert lines.status_code == 200, lines.text

@@ -16,11 +16,10 @@ import psycopg
 import pytest
 from append_helpers import append, creation, events, expire, item, one
 from append_helpers import until as until_true
-from fault_steps import Run, projector_of
+from fault_steps import Run, checked, projector_of
 from live_server import LiveServer, open_room, post, until
 from minutebook.infra.postgres.rebuild import RebuildError, rebuild
 from minutebook.infra.postgres.views import PROJECTIONS
-from verbs import verb
 
 KILL = """
 import os, signal, sys
@@ -37,22 +36,7 @@ rebuild(url, PROJECTIONS[name], progress=told)
 """A rebuild that dies as soon as it tells of a step."""
 
 TABLES = ("room_list", "transcript")
-SHADOWS = "SELECT count(*) FROM pg_class WHERE relname LIKE '%%_shadow' AND relkind = 'r'"
 LOCKED = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
-
-
-def checked(server: LiveServer) -> None:
-    """Each view equals a fresh build from the log, for every stream, with the projector at the same position."""
-
-    def is_folded() -> bool:
-        reports = verb("rebuild", "--check", "--json", "--data-dir", server.data_dir).json["projections"]
-        assert all(not each["differences"] and not each["parked"] for each in reports), reports
-        return all(each["compared"] == each["streams"] for each in reports)
-
-    until(is_folded, 20, "views that have folded all")
-    with server.sql() as look:
-        assert one(look, SHADOWS) == 0
-        assert one(look, "SELECT count(*) FROM minutebook_views.checkpoints WHERE projection LIKE '%%_shadow'") == 0
 
 
 def strays(look: psycopg.Connection) -> int:

@@ -13,13 +13,15 @@ import httpx
 import psutil
 import psycopg
 from append_helpers import run
-from live_server import LiveServer, open_room
+from live_server import LiveServer, open_room, until
 from minutebook.domain.ids import short_id
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.embedded_cluster import postmaster, stop_postmaster
 from minutebook.infra.postgres.migrate import migrate
+from verbs import verb
 from wire import Wire, wire_to
 
+SHADOWS = "SELECT count(*) FROM pg_class WHERE relname LIKE '%%_shadow' AND relkind = 'r'"
 LISTENERS = "application_name = 'minutebook listener'"
 
 
@@ -68,6 +70,19 @@ def end_sessions(connection: psycopg.Connection, condition: str) -> int:
     return len(rows)
 
 
+def kill_session(data_dir: Path, name: str) -> bool:
+    """SIGKILL to the process of a session with that application name, whereupon PostgreSQL drops all the others and
+    recovers as after a crash; False where there is none."""
+    with postgres_of(data_dir) as database, psycopg.connect(database.url(), autocommit=True) as connection:
+        row = connection.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = %s LIMIT 1", (name,)
+        ).fetchone()
+    if row is None:
+        return False
+    os.kill(row[0], signal.SIGKILL)
+    return True
+
+
 def one(connection: psycopg.Connection, statement: str, *parameters: Any) -> Any:
     """The only value of the only row."""
     row = connection.execute(statement, parameters or None).fetchone()  # pyright: ignore[reportArgumentType]
@@ -85,6 +100,20 @@ def projector_of(server: LiveServer) -> psutil.Process:
     return next(
         child for child in psutil.Process(server.process.pid).children() if "projector" in child.cmdline()
     )  # fmt: skip
+
+
+def checked(server: LiveServer) -> None:
+    """Each view equals a fresh build from the log, for every stream, with the projector at the same position."""
+
+    def is_folded() -> bool:
+        reports = verb("rebuild", "--check", "--json", "--data-dir", server.data_dir).json["projections"]
+        assert all(not each["differences"] and not each["parked"] for each in reports), reports
+        return all(each["compared"] == each["streams"] for each in reports)
+
+    until(is_folded, 20, "views that have folded all")
+    with server.sql() as look:
+        assert one(look, SHADOWS) == 0
+        assert one(look, "SELECT count(*) FROM minutebook_views.checkpoints WHERE projection LIKE '%%_shadow'") == 0
 
 
 class Run:
