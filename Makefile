@@ -33,8 +33,8 @@ check: .venv/installed-dev ## Lint, format and types
 bench: .venv/installed-dev ## Measure speed against the baselines; writes build/bench.json
 	@$(BIN)/python tests/bench/run.py $(ARGS)
 
-soak: .venv/installed-dev ## Long survival runs
-	@$(BIN)/python -m pytest -m soak $(ARGS)
+soak: .venv/installed-dev ## Five minutes of kills under load. ARGS=tests/faults runs the long fault tests
+	@$(BIN)/python -m pytest -m soak $(or $(ARGS),tests/soak)
 
 docs: .venv/installed-dev ## Generate the reference pages anew
 	@$(BIN)/python scripts/generate_reference.py $(ARGS)

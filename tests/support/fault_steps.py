@@ -95,6 +95,12 @@ def status(server: LiveServer, path: str) -> int:
     return httpx.get(f"{server.url}{path}", timeout=10).status_code
 
 
+def folded(client: httpx.Client, room: str, seq: int) -> None:
+    """Return once the transcript has the event; a projector that is still starting may take its time."""
+    params = {"minSeq": seq, "limit": 1}
+    until(lambda: client.get(f"/v1/rooms/{room}/transcript", params=params).status_code == 200, 30, "the view")
+
+
 def projector_of(server: LiveServer) -> psutil.Process:
     """The child that folds the views."""
     return next(

@@ -16,6 +16,10 @@ import msgspec
 from live_server import NO_TLS
 
 RETRY_S = 0.1
+COMMAND_S = 15.0
+HASTY_S = 0.03
+"""Longest wait of somebody who goes away before the answer."""
+
 PAGE = 500
 
 
@@ -150,13 +154,24 @@ class Viewer:
 
 
 class Writer:
-    """Somebody whose messages carry idempotency keys and are sent again until they are answered."""
+    """Somebody whose messages carry idempotency keys and are sent again until they are answered. hasty: the part of the
+    messages whose connection is cut before the answer can be there, drawn from `random_`."""
 
-    def __init__(self, url: Callable[[], str], room: str, token: str, name: str) -> None:
+    def __init__(
+        self,
+        url: Callable[[], str],
+        room: str,
+        token: str,
+        name: str,
+        random_: random.Random | None = None,
+        hasty: float = 0.0,
+    ) -> None:
         self._url = url
         self._room = room
         self._headers = {"authorization": f"Bearer {token}"}
-        self._client = httpx.AsyncClient(timeout=15, verify=NO_TLS)
+        self._client = httpx.AsyncClient(timeout=COMMAND_S, verify=NO_TLS)
+        self._random = random_ or random.Random(0)  # noqa: S311
+        self._hasty = hasty
         self.name = name
         self.acknowledged: dict[str, int] = {}
         self.retries = 0
@@ -169,7 +184,10 @@ class Writer:
         while True:
             try:
                 url = f"{self._url()}/v1/rooms/{self._room}/messages"
-                answer = await self._client.post(url, json={"text": text}, headers=headers)
+                waits_s = self._random.uniform(0.001, HASTY_S) if self._random.random() < self._hasty else COMMAND_S
+                answer = await self._client.post(
+                    url, json={"text": text}, headers=headers, timeout=httpx.Timeout(COMMAND_S, read=waits_s)
+                )
             except httpx.TransportError:
                 self.retries += 1
                 await asyncio.sleep(RETRY_S)
