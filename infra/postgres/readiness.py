@@ -1,4 +1,4 @@
-"""Whether this process can serve: the database answers, its migrations are ours, projections move."""
+"""Whether this process can serve: the database answers and has room, its migrations are ours, projections move."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ STUCK_AFTER_S = 60
 
 KEPT_S = 2.0
 """An answer is kept this long, so that probes cost the database little."""
+
+_SPILL = "SELECT count(*) FROM pg_catalog.generate_series(1, 20000)"
+"""With little memory this writes some 300 kB beside the tables and takes them away again: a full disk shows before a
+command meets it, and for as long as it is full (fault B81)."""
 
 _MIGRATIONS = "SELECT name, checksum FROM minutebook.migrations"
 _STUCK = """
@@ -57,6 +61,9 @@ class Readiness:
                     for row in await (await connection.execute(_STUCK, (self._projections, STUCK_AFTER_S))).fetchall()
                 ]
                 read_only = await (await connection.execute("SHOW transaction_read_only")).fetchone()
+                async with connection.transaction():
+                    await connection.execute("SET LOCAL work_mem = '64kB'")
+                    await connection.execute(_SPILL)
         except Exception as error:  # noqa: BLE001 - whatever keeps the database from answering
             return [_check("database", type(error).__name__)]
         missing = [file.name for file in sql_files() if have.get(file.name) != file.checksum]

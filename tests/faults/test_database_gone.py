@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from append_helpers import run
-from fault_steps import Run, end_sessions, kill_session, one, postgres_of, status, stop_postgres
+from fault_steps import Run, end_sessions, folded, kill_session, one, postgres_of, status, stop_postgres
 from live_server import LiveServer, Stream, follow, open_room, post, until
 from viewers import Viewer, Writer, assert_once, log_of, reached
 
@@ -33,8 +33,7 @@ class Scene:
         self.room = open_room(self.alice)
         post(self.alice, self.room, "before")
         # The projector is up: while it starts, it would start the database as well.
-        lines = self.alice.get(f"/v1/rooms/{self.room}/transcript", params={"minSeq": 2})
-        assert lines.status_code == 200, lines.text
+        folded(self.alice, self.room, 2)
 
     def say(self, key: str) -> httpx.Response:
         """The command of that key; its answer, which must come in time."""
@@ -176,6 +175,7 @@ def test_b81_a_full_disk(small_disk: Path) -> None:
         fill(ballast)
         again = run.push(60, 16_000)
         assert again.status_code == 503, again.text
+        until(lambda: status(made.server, "/readyz") == 503, what="readiness to fail")
         assert status(made.server, "/healthz") == 200
         assert stream.next().event == ":"
         assert len(log_of(made.alice, run.room)) == 3  # opened, joined, started: nothing of a batch
@@ -231,7 +231,6 @@ def test_b81_postgres_restarted_and_its_sessions_killed_under_load(data_dir: Pat
                     assert kill_session(data_dir, "minutebook app")
 
         asyncio.run(under_load(server, room, breakage, 4))
-        head = server.member("alice").get(f"/v1/rooms/{room}").json()["throughSeq"]
-        lines = server.member("alice").get(f"/v1/rooms/{room}/transcript", params={"minSeq": head, "limit": 1})
-        assert lines.status_code == 200, lines.text
+        alice = server.member("alice")
+        folded(alice, room, alice.get(f"/v1/rooms/{room}").json()["throughSeq"])
         assert "internal error" not in server.logs()
