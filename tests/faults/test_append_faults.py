@@ -9,6 +9,7 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -120,14 +121,23 @@ def race(run: Run, clients: list[httpx.Client], pool: ThreadPoolExecutor, by: st
     return stored, len(answers) - stored
 
 
+@pytest.fixture(scope="module")
+def other(server: LiveServer) -> Iterator[LiveServer]:
+    """A second process on the same database, which knows of the first one's commands only by the log."""
+    with LiveServer(server.data_dir, arguments=["--role", "http"]) as live:
+        yield live
+
+
 @pytest.mark.parametrize("by", ["api", "run"])
 @pytest.mark.parametrize(("rounds", "history"), [(25, 0), pytest.param(200, 1000, marks=LONG)])
-def test_b15_fifty_appends_race_with_the_closing(server: LiveServer, by: str, rounds: int, history: int) -> None:
-    """Each was stored before the closing, or refused with a 4xx that says why."""
+def test_b15_fifty_appends_race_with_the_closing(
+    server: LiveServer, other: LiveServer, by: str, rounds: int, history: int
+) -> None:
+    """Each was stored before the closing, or refused with a 4xx that says why; half of them through another process."""
     random_ = random.Random(15)  # noqa: S311
     stored = refused = 0
     with ThreadPoolExecutor(CALLERS) as pool:
-        clients = [server.member("alice") for _ in range(CALLERS + 1)]
+        clients = [(server, other)[place % 2].member("alice") for place in range(CALLERS + 1)]
         for number in range(rounds):
             run = Run(server, (15_000 if by == "api" else 16_000) + number)
             for _ in range(history // 500):

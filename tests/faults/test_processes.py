@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 from append_helpers import append, events, item, one
-from fault_steps import Run, behind_a_wire
+from fault_steps import Run, behind_a_wire, folded
 from live_server import LiveServer, follow, open_room, post, until
 from minutebook.infra.postgres import doctor as doctor_module
 from verbs import verb
@@ -90,6 +90,26 @@ def test_two_processes_on_one_hot_stream_both_make_progress(data_dir: Path) -> N
         assert min(map(sum, counts)) > max(map(sum, counts)) / 20, counts
         retries = sum(writer.retries for side in sides for writer in side)
         assert retries < sum(map(sum, counts)) / 20, (retries, counts)
+
+
+def test_two_processes_on_one_hot_stream_store_each_command_once(data_dir: Path) -> None:
+    """Without idempotency keys: an answer of 201 is in the log once, at its seq; what was refused is not in it."""
+    with LiveServer(data_dir) as first, LiveServer(data_dir, arguments=["--role", "http"]) as second:
+        room = open_room(first.member("alice"))
+        callers = [(first, second)[place % 2].member("alice") for place in range(16)]
+
+        def say(place: int) -> dict[str, httpx.Response]:
+            url = f"/v1/rooms/{room}/messages"
+            return {f"{place} {n}": callers[place].post(url, json={"text": f"{place} {n}"}) for n in range(30)}
+
+        with ThreadPoolExecutor(len(callers)) as pool:
+            answers = {text: answer for each in pool.map(say, range(len(callers))) for text, answer in each.items()}
+        log = log_of(callers[0], room)
+        said = {text: answer.json()["seq"] for text, answer in answers.items() if answer.status_code == 201}
+        assert {answer.status_code for answer in answers.values()} <= {201, 503}
+        assert len(said) > len(answers) * 0.9
+        assert {event["payload"]["text"]: event["seq"] for event in log[1:]} == said
+        assert len(log) == 1 + len(said)
 
 
 @pytest.mark.parametrize("moment", ["while the batch is sent", "while it waits for a lock"])
@@ -169,6 +189,7 @@ def test_law_2_a_transaction_held_open_by_others_delays_only_the_audit_feed(
             stream.events(1)
             fed = "SELECT minutebook.feed_advance_v1()"
             until(lambda: one(app, fed) == 1, what="the feed")
+            folded(alice, room, 1)
             stranger.autocommit = False
             stranger.execute("CREATE TABLE public.somebody_elses (n integer)")
             pid = stranger.info.backend_pid
