@@ -186,16 +186,18 @@ def test_b81_a_full_disk(small_disk: Path) -> None:
 
 
 async def under_load(server: LiveServer, room: str, breakage: Callable[[], None], rounds: int) -> None:
-    """Writers with keys and viewers while the database goes and comes; afterwards all of it is there once."""
+    """Writers with keys, some of whom do not wait for their answer, and viewers while the database goes and comes;
+    afterwards all of it is there once."""
     token = server.token("human:alice", "agents-member")
     done = threading.Event()
-    writers = [Writer(lambda: server.url, room, token, f"w{n}") for n in range(8)]
+    random_ = random.Random(81)  # noqa: S311
+    writers = [Writer(lambda: server.url, room, token, f"w{n}", random_, 0.05) for n in range(8)]
     viewers = [Viewer(lambda: server.url, room, token) for _ in range(6)]
     async with asyncio.TaskGroup() as group:
         for writer in writers:
             group.create_task(writer.talk(done.is_set))
         for viewer in viewers:
-            group.create_task(viewer.roam(done.is_set, random.Random(81), 3))  # noqa: S311
+            group.create_task(viewer.roam(done.is_set, random_, 3))
         for _ in range(rounds):
             said = sum(len(writer.acknowledged) for writer in writers)
             await reached(lambda said=said: sum(len(each.acknowledged) for each in writers) > said + 150)

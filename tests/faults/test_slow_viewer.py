@@ -21,8 +21,12 @@ CONFIG = "[limits]\nroomBytes = 1073741824\nroomEvents = 1000000\nstreamBacklogB
 EVENT = re.compile(rb"id: ([0-9]+)\nevent: event\ndata: [^\n]*\n\n")
 END = b"\r\n0\r\n\r\n"
 SEND_TIMEOUT_S = 20.0
-SLEPT_THROUGH = 2_000
-"""Events that the slow one does not read: 8 MiB, more than all buffers on the way."""
+SOCKET_BYTES = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])
+MORE_THAN_BUFFERS = (SOCKET_BYTES + (2 << 20)) // EVENT_BYTES
+"""Events that fill all that lies between the server and somebody who does not read."""
+
+MORE_THAN_BACKLOG = 600
+"""Events beyond streamBacklogBytes."""
 
 
 def resident(server: LiveServer) -> int:
@@ -54,6 +58,15 @@ async def push(run: Run, count: int, before: int, server: LiveServer) -> int:
     return worst
 
 
+async def at_rest(server: LiveServer) -> None:
+    """Return once nobody is read for any more."""
+    while True:
+        reads = await asyncio.to_thread(server.metric, "log_reads")
+        await asyncio.sleep(0.3)  # a page is read and sent in a fraction of it
+        if await asyncio.to_thread(server.metric, "log_reads") == reads:
+            return
+
+
 async def scene(server: LiveServer, total: int) -> None:
     run = await asyncio.to_thread(Run, server, 3001)
     token = server.token("human:alice", "agents-member")
@@ -65,13 +78,17 @@ async def scene(server: LiveServer, total: int) -> None:
     everybody = [asyncio.create_task(viewer.finish(total, within_s=300)) for viewer in nine]
     await reached(lambda: all(viewer.connections for viewer in nine))
     before = resident(server)
-    worst = await push(run, SLEPT_THROUGH, before, server)
-    # Wakes up before a send gives up: what it has not read by now is more than the server keeps for it.
+    # The server is stuck in a send to the slow ones, and everybody else has all; then what it keeps for them grows.
+    worst = await push(run, MORE_THAN_BUFFERS, before, server)
+    await reached(lambda: all(viewer.cursor >= run.sent for viewer in nine))
+    await at_rest(server)
+    worst = max(worst, await push(run, MORE_THAN_BACKLOG, before, server))
+    # Wakes up before the send gives up.
     hold.transport.resume_reading()  # type: ignore[attr-defined]
     async with asyncio.timeout(60):
         last, tail = await drain(sleeper)
     hold.transport.abort()
-    assert 0 < last < SLEPT_THROUGH
+    assert 0 < last < MORE_THAN_BUFFERS + MORE_THAN_BACKLOG
     told = msgspec.json.decode(tail.partition(b"event: reconnect\ndata: ")[2].partition(b"\n")[0])
     assert told == {"cursor": str(last), "reason": "slow_consumer"}
     worst = max(worst, await push(run, total - run.sent, before, server))
@@ -92,7 +109,7 @@ async def scene(server: LiveServer, total: int) -> None:
 
 def test_b30_a_client_that_never_reads_costs_bounded_memory(data_dir: Path) -> None:
     with LiveServer(data_dir, config=CONFIG) as server:
-        asyncio.run(scene(server, 4_000))
+        asyncio.run(scene(server, 5_000))
 
 
 @pytest.mark.soak
