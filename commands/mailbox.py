@@ -18,8 +18,9 @@ from .streams import Kind, Loaded, S, catch_up, load
 MAX_ROUND = 64
 """Commands of one stream that share an append."""
 
-MAX_TRIES = 8
-"""Times that a command is decided again because somebody else appended first."""
+MAX_TRIES = 32
+"""Times that a command is decided again because somebody else appended first. Beside a process that appends without a
+pause, which has nothing to read between its rounds, a try wins about one time in four."""
 
 RETRY_AFTER_MS = 200
 

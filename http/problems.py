@@ -9,7 +9,7 @@ import msgspec
 import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
-from ulid import ULID
+from ulid_transform import ulid_now
 
 from ..domain.errors import Damaged, Invalid, MinutebookError
 
@@ -132,7 +132,7 @@ def from_error(error: BaseException, instance: str) -> tuple[int, bytes, dict[st
     """The problem of a domain error. Anything else is a 500 with a fixed body, and an id that the log has too."""
     if isinstance(error, MinutebookError) and error.code != "internal":
         return problem(error.code, error.detail, instance, **error.attributes)
-    error_id = str(ULID())
+    error_id = ulid_now()
     log.error("internal error", error_id=error_id, error=type(error).__name__, where=_where(error))
     detail = DAMAGED if isinstance(error, Damaged) else INTERNAL
     return problem("internal", detail, instance, errorId=error_id)

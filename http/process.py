@@ -16,7 +16,7 @@ import structlog
 import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
-from ulid import ULID
+from ulid_transform import ulid_now
 
 from ..commands.dispatcher import Bounds, Dispatcher, Fingerprints
 from ..commands.ports import no_redaction
@@ -263,7 +263,7 @@ def _rooms(settings: Settings, dispatcher: Dispatcher) -> Rooms:
             limits.text_bytes, limits.payload_bytes, limits.room_members, limits.room_events, limits.room_bytes
         ),
         redact=no_redaction,
-        new_id=lambda: str(ULID()),
+        new_id=ulid_now,
         entropy=lambda: secrets.randbits(40),
         tool_classes=classes,
     )

@@ -14,7 +14,7 @@ from eventsourcing import persistence
 from eventsourcing.persistence import AggregateRecorder, IntegrityError, StoredEvent
 from msgspec import UNSET, Struct, UnsetType
 from psycopg_pool import PoolClosed, PoolTimeout
-from ulid import ULID
+from ulid_transform import ulid_now
 
 from ..commands.ports import EventRow
 from .interop_log import FIRST_VERSIONS, ROW, LogAccess, Row, Streams, translate
@@ -144,7 +144,7 @@ class MinutebookRecorder(AggregateRecorder):
             name = self._streams.name(event.originator_id)
             group = groups.setdefault(name, _Group(name, [], []))
             group.versions.append(event.originator_version)
-            group.rows.append(self._streams.to_row(event, str(ULID())))
+            group.rows.append(self._streams.to_row(event, ulid_now()))
         for group in groups.values():
             if any(later != version + 1 for version, later in itertools.pairwise(group.versions)):
                 raise IntegrityError(f"The versions of the events for {group.stream} do not follow one another.")

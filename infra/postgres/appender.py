@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 import psycopg
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 from psycopg_pool import AsyncConnectionPool
 
-from ...commands.ports import Append, EventRow, Outcome
+from ...commands.ports import Append, Outcome
 from ...domain.errors import MinutebookError
+from .append_call import send, settle
+from .direct import DirectSession
 from .errors import NO_CONNECTION, TRANSIENT, is_data_error, is_lost_connection, translate, unavailable
 from .pool import renew_if_read_only
-
-T = TypeVar("T")
 
 MAX_BATCH_EVENTS = 500
 """Events in one call, unless one group alone has more."""
@@ -31,70 +30,46 @@ MAX_TRIES = 4
 
 BACKOFF_S = (0.05, 0.25, 1.0)
 
-_SQL = (
-    "SELECT outcome, seq, event_id, chain, ts, bytes, status, body"
-    " FROM minutebook.append_v1(%s::text[], %s::json, %s::json, %s, %s)"
-)
-_SQL_ONE = (
-    "SELECT outcome, seq, event_id, chain, ts, bytes, status, body FROM minutebook.append_one_v1("
-    "%s, %s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s, %s, %s::text[], %s::text[], %s, %s, %s)"
-)
-_IS_OURS = (
-    "SELECT e.seq FROM minutebook.streams s JOIN minutebook.events e ON e.stream_id = s.id"
-    " WHERE s.name = %s AND e.seq = %s AND e.id = %s"
-)
-_HASH_AT = (
-    "SELECT e.id, encode(e.hash, 'hex'), to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'),"
-    " s.bytes - (SELECT coalesce(sum(b.bytes), 0) FROM minutebook.events b WHERE b.stream_id = s.id AND b.seq > e.seq)"
-    " FROM minutebook.streams s JOIN minutebook.events e ON e.stream_id = s.id WHERE s.name = %s AND e.seq = %s"
-)
+WORTH_A_SECOND = 32
+"""Groups that must wait before a second writer takes some beside the first: smaller batches cost more than they win."""
 
-
-class _ItemRow(Struct, rename="camel", omit_defaults=True):
-    n: int
-    s: int
-    expected: int
-    count: int
-    kind: str | UnsetType = UNSET
-    tenant: str | UnsetType = UNSET
-    retention: int | UnsetType = UNSET
-    seal: bool | UnsetType = UNSET
-    fence_purpose: str | UnsetType = UNSET
-    fence_holder: str | UnsetType = UNSET
-    fence_epoch: int | UnsetType = UNSET
-    key_tenant: str | UnsetType = UNSET
-    key_caller: str | UnsetType = UNSET
-    key_operation: str | UnsetType = UNSET
-    key_scope: str | UnsetType = UNSET
-    key: str | UnsetType = UNSET
-    fingerprint: str | UnsetType = UNSET
-    status: int | UnsetType = UNSET
-    body: Any = UNSET
+MAX_PASSED_OVER = 64
+"""Groups that one look at the queue passes over, since their streams or keys are under way."""
 
 
 class _Group(Struct):
     items: Sequence[Append]
     answer: asyncio.Future[list[Outcome]]
+    events: int
+    keys: list[tuple[str, ...]]
+
+    def streams(self) -> set[str]:
+        """The names of the streams that the group appends to."""
+        return {item.stream for item in self.items}
 
 
 class Appender:
-    """Any number of callers, a few writers. `append` may be cancelled: what was sent is still stored."""
+    """Any number of callers, a few writers. `append` may be cancelled: what was sent is still stored.
+
+    A writer has one connection of the pool, kept, and one batch under way; what comes meanwhile waits and goes
+    together. A second one steps in where so much waits that two batches at once beat one larger one, and leaves the
+    streams of the first alone: the events of a stream arrive in the order in which they were given.
+    """
 
     def __init__(
         self,
         pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
         *,
-        writers: int = 1,
+        writers: int = 2,
         notify: bool = True,
     ) -> None:
-        self._pool = pool
-        self._writers = writers
-        self._notify = notify
+        self._writers = [_Writer(pool, notify=notify) for _ in range(writers)]
         self._queue: deque[_Group] = deque()
         self._ready = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
-        self._encoder = msgspec.json.Encoder()
+        self._under_way: set[str] = set()
+        self._busy = 0
 
     @property
     def waiting(self) -> int:
@@ -103,13 +78,16 @@ class Appender:
 
     def start(self) -> None:
         """Start the writers on the running loop."""
-        self._tasks = [asyncio.create_task(self._write(), name=f"appender-{n}") for n in range(self._writers)]
+        self._tasks = [
+            asyncio.create_task(self._write(writer), name=f"appender-{n}") for n, writer in enumerate(self._writers)
+        ]
 
     async def close(self) -> None:
         """Write what is queued, then stop."""
         self._closing = True
         self._ready.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(writer.close() for writer in self._writers))
 
     async def abort(self) -> None:
         """Cancel what is under way and refuse what waits: a statement that has not committed by now never will."""
@@ -119,6 +97,7 @@ class Appender:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         _refuse(self._queue, unavailable("The server is stopping; try again, with the same idempotency key."))
         self._queue.clear()
+        await asyncio.gather(*(writer.close(is_broken=True) for writer in self._writers))
 
     async def append(self, items: Sequence[Append]) -> list[Outcome]:
         """One outcome an item, in order. The items of one call go in one transaction, unless two of them have one key:
@@ -128,57 +107,82 @@ class Appender:
         """
         if self._closing or len(self._queue) >= MAX_QUEUED_GROUPS:
             raise unavailable("The server is busy or stopping; try again, with the same idempotency key.")
-        loop = asyncio.get_running_loop()
-        groups = [_Group(part, loop.create_future()) for part in _parts(items)]
-        self._queue.extend(groups)
-        self._ready.set()
-        outcomes: list[Outcome] = []
-        for group in groups:
-            outcomes += await asyncio.shield(group.answer)
-        return outcomes
+        parts = [items] if len(items) < 2 else _parts(items)
+        if len(parts) == 1:
+            return await self._put(items)
+        answers = [self._put(part) for part in parts]
+        return [outcome for answer in answers for outcome in await answer]
 
-    async def _write(self) -> None:
+    def _put(self, items: Sequence[Append]) -> asyncio.Future[list[Outcome]]:
+        """Queue a group; the future may be cancelled by whoever waits for it."""
+        keys = [item.key.place for item in items if item.key is not None]
+        count = sum(len(item.events) for item in items)
+        group = _Group(items, asyncio.get_running_loop().create_future(), count, keys)
+        self._queue.append(group)
+        if self._busy == 0 or len(self._queue) >= WORTH_A_SECOND:
+            self._ready.set()
+        return group.answer
+
+    async def _write(self, writer: _Writer) -> None:
         while True:
-            if not self._queue:
-                if self._closing:
+            groups = self._take()
+            if not groups:
+                if self._closing and not self._queue:
                     return
                 self._ready.clear()
                 await self._ready.wait()
                 continue
-            await self._send(self._take())
+            streams = {name for group in groups for name in group.streams()}
+            self._under_way |= streams
+            self._busy += 1
+            try:
+                await self._send(writer, groups)
+            finally:
+                self._busy -= 1
+                self._under_way -= streams
+                self._ready.set()
 
     def _take(self) -> list[_Group]:
-        """The next batch. Two items never share a key: the second waits, and finds the first one's answer."""
+        """The next batch, empty where the writers under way are enough.
+
+        Of a long queue half, so that the other writer has the other half. Two items never share a key: the second
+        waits, and finds the first one's answer. What must wait keeps its place, and what follows it of its stream waits
+        with it.
+        """
+        waiting = len(self._queue)
+        if self._busy and waiting < WORTH_A_SECOND:
+            return []
+        most = MAX_BATCH_GROUPS if waiting < 2 * WORTH_A_SECOND else min(MAX_BATCH_GROUPS, (waiting + 1) // 2)
         taken: list[_Group] = []
         later: list[_Group] = []
+        barred = set(self._under_way)
         keys: set[tuple[str, ...]] = set()
         events = 0
-        while self._queue and len(taken) < MAX_BATCH_GROUPS:
+        while self._queue and len(taken) < most and len(later) < MAX_PASSED_OVER:
             group = self._queue[0]
-            size = sum(len(item.events) for item in group.items)
-            if taken and events + size > MAX_BATCH_EVENTS:
+            if taken and events + group.events > MAX_BATCH_EVENTS:
                 break
             self._queue.popleft()
-            places = [item.key.place for item in group.items if item.key is not None]
-            if not keys.isdisjoint(places):
+            if (barred and not barred.isdisjoint(group.streams())) or not keys.isdisjoint(group.keys):
+                barred |= group.streams()
                 later.append(group)
                 continue
-            keys.update(places)
-            events += size
+            keys.update(group.keys)
+            events += group.events
             taken.append(group)
         self._queue.extendleft(reversed(later))
         return taken
 
-    async def _send(self, groups: list[_Group]) -> None:
+    async def _send(self, writer: _Writer, groups: list[_Group]) -> None:
         try:
-            outcomes = await self._call([item for group in groups for item in group.items])
+            outcomes = await writer.send([item for group in groups for item in group.items])
         except asyncio.CancelledError:
             _refuse(groups, unavailable("The server is stopping; try again, with the same idempotency key."))
             raise
         except Exception as error:  # noqa: BLE001 - every caller must get its answer, whatever went wrong
             if len(groups) > 1 and is_data_error(error):
                 for group in groups:
-                    await self._send([group])
+                    await self._send(writer, [group])
                 return
             if isinstance(error, NO_CONNECTION):
                 # Who queued up meanwhile would each wait for the pool again, one batch after another.
@@ -192,16 +196,29 @@ class Appender:
                 group.answer.set_result(outcomes[place : place + len(group.items)])
             place += len(group.items)
 
-    async def _call(self, items: list[Append]) -> list[Outcome]:
+
+class _Writer:
+    """One connection, kept from batch to batch, and another one where it is lost."""
+
+    def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]], *, notify: bool) -> None:
+        self._pool = pool
+        self._notify = notify
+        self._session: DirectSession | None = None
+
+    async def send(self, items: list[Append]) -> list[Outcome]:
+        """One outcome an item; sent again where the connection broke. Raises what psycopg and the pool raise."""
         in_doubt = False
         for attempt in range(MAX_TRIES):
             try:
-                async with self._pool.connection() as connection:
-                    outcomes = await self._execute(connection, items)
-                    return await self._settle(connection, items, outcomes) if in_doubt else outcomes
-            except Exception as error:
-                await renew_if_read_only(self._pool, error)
+                session = await self._open()
+                outcomes = await send(session, items, notify=self._notify)
+                return await settle(session, items, outcomes) if in_doubt else outcomes
+            except BaseException as error:
                 lost = is_lost_connection(error)
+                # A session that began while the database took no writes never does (fault B81).
+                if lost or isinstance(error, asyncio.CancelledError | psycopg.errors.ReadOnlySqlTransaction):
+                    await self.close(is_broken=True)
+                await renew_if_read_only(self._pool, error)
                 if not lost and getattr(error, "sqlstate", None) not in TRANSIENT:
                     raise
                 if attempt == MAX_TRIES - 1:
@@ -210,79 +227,19 @@ class Appender:
                 await asyncio.sleep(BACKOFF_S[attempt])
         raise AssertionError("unreachable")
 
-    async def _execute(self, connection: psycopg.AsyncConnection[Any], items: list[Append]) -> list[Outcome]:
-        if len(items) == 1 and _is_plain(items[0]):
-            return [await self._execute_one(connection, items[0])]
-        streams: dict[str, int] = {}
-        rows: list[_ItemRow] = []
-        events: list[EventRow] = []
-        creates = False
-        for n, item in enumerate(items, 1):
-            place = streams.setdefault(item.stream, len(streams) + 1)
-            creates = creates or item.create is not None
-            rows.append(_item_row(n, place, item))
-            for k, event in enumerate(item.events, 1):
-                event.i = n
-                event.k = k
-                events.append(event)
-        cursor = await connection.execute(
-            _SQL,
-            (
-                list(streams),
-                self._encoder.encode(rows).decode(),
-                self._encoder.encode(events).decode(),
-                creates,
-                self._notify,
-            ),
-            prepare=True,
-        )
-        return [Outcome(*row) for row in await cursor.fetchall()]
+    async def close(self, *, is_broken: bool = False) -> None:
+        """Give the connection back to the pool, or up."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close(is_broken=is_broken)
 
-    async def _execute_one(self, connection: psycopg.AsyncConnection[Any], item: Append) -> Outcome:
-        """The short path: half the work for a batch of one."""
-        event = item.events[0]
-        cursor = await connection.execute(
-            _SQL_ONE,
-            (
-                item.stream,
-                item.expected,
-                event.id,
-                event.type,
-                event.version,
-                bytes(event.payload).decode(),
-                event.actor_kind,
-                event.actor_id,
-                _or_none(event.actor_role),
-                _or_none(event.run_id),
-                _or_none(event.caused_by),
-                event.origin,
-                list(event.redactions),
-                list(event.classes),
-                _or_none(event.origin_client),
-                _or_none(event.origin_key),
-                self._notify,
-            ),
-            prepare=True,
-        )
-        return Outcome(*(await cursor.fetchall())[0])
-
-    async def _settle(
-        self, connection: psycopg.AsyncConnection[Any], items: list[Append], outcomes: list[Outcome]
-    ) -> list[Outcome]:
-        """After a lost answer: tell a refusal by our own first try from a refusal by somebody else's append."""
-        settled = list(outcomes)
-        for n, (item, outcome) in enumerate(zip(items, outcomes, strict=True)):
-            if outcome.kind in ("appended", "key_reused") or not item.events:
-                continue
-            first = await connection.execute(_IS_OURS, (item.stream, item.expected + 1, item.events[0].id))
-            if await first.fetchone() is None:
-                continue
-            last = item.expected + len(item.events)
-            row = await (await connection.execute(_HASH_AT, (item.stream, last))).fetchone()
-            if row is not None:
-                id_, chain, ts, size = row
-                settled[n] = Outcome("appended", last, id_, chain, ts, int(size), outcome.status, outcome.body)
-        return settled
+    async def _open(self) -> DirectSession:
+        """The writer's connection, another where the database closed it while nothing was under way."""
+        if self._session is not None and not self._session.is_usable:
+            await self.close(is_broken=True)
+        if self._session is None:
+            self._session = await DirectSession.open(self._pool)
+        return self._session
 
 
 def _refuse(groups: Iterable[_Group], error: MinutebookError) -> None:
@@ -305,26 +262,3 @@ def _parts(items: Sequence[Append]) -> list[Sequence[Append]]:
                 keys.clear()
             keys.add(item.key.place)
     return [*parts, items[start:]]
-
-
-def _item_row(n: int, place: int, item: Append) -> _ItemRow:
-    row = _ItemRow(n, place, item.expected, len(item.events))
-    if item.create is not None:
-        row.kind, row.tenant, row.retention = item.create.kind, item.create.tenant, item.create.retention_days
-    if item.seal:
-        row.seal = True
-    if item.fence is not None:
-        row.fence_purpose, row.fence_holder = item.fence.purpose, item.fence.holder
-        row.fence_epoch = item.fence.epoch
-    if item.key is not None:
-        row.key_tenant, row.key_caller, row.key_operation, row.key_scope, row.key = item.key.place
-        row.fingerprint, row.status, row.body = item.key.fingerprint, item.key.status, item.key.answer
-    return row
-
-
-def _is_plain(item: Append) -> bool:
-    return len(item.events) == 1 and item.key is None and item.fence is None and item.create is None and not item.seal
-
-
-def _or_none(value: T | UnsetType) -> T | None:
-    return None if value is UNSET else value

@@ -18,41 +18,82 @@ ALTER SCHEMA minutebook_views OWNER TO minutebook_projector;
 CREATE FUNCTION minutebook.advance_streams() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    v record;
+    v_streams bigint := 1;
+    v_moved bigint;
 BEGIN
-    UPDATE minutebook.streams s
-    SET version = n.seq, bytes = s.bytes + n.added, head_hash = n.hash, last_ts = n.ts
-    FROM (
-        SELECT DISTINCT ON (c.stream_id) c.stream_id, c.seq, c.hash, c.ts,
-            sum(c.bytes) OVER (PARTITION BY c.stream_id) AS added
+    SELECT i.*, s.name AS stream, s.version, s.sealed, s.head_hash, s.last_ts,
+        (SELECT count(*) FROM inserted) AS inserted_rows, (SELECT l.audit_feed FROM minutebook.log l) AS is_fed
+    INTO v
+    FROM inserted i LEFT JOIN minutebook.streams s ON s.id = ANY (ARRAY[i.stream_id])  -- never by a walk: see append_v1
+    LIMIT 1;
+    IF v.inserted_rows = 1 AND v.seq = v.version + 1 AND NOT v.sealed
+        AND v.prev_hash = v.head_hash
+        AND v.bytes = octet_length(v.payload::text)
+        AND octet_length(v.salt) = 16
+        AND v.commitment = sha256(v.salt || convert_to(v.payload::text, 'UTF8'))
+        AND v.hash = minutebook.event_hash(v.stream, v.seq, v.id, v.type, v.schema_version, v.actor_kind, v.actor_id,
+            v.actor_role, v.run_id, v.caused_by, v.origin, v.ts, v.redactions, v.classes, v.origin_client,
+            v.origin_key, v.commitment, v.prev_hash)
+        AND v.ts BETWEEN statement_timestamp() AND clock_timestamp() AND (v.last_ts IS NULL OR v.ts >= v.last_ts)
+        AND minutebook.is_event_whole(v.id, v.origin, v.origin_client, v.origin_key)
+    THEN
+        UPDATE minutebook.streams s
+        SET version = v.seq, bytes = s.bytes + v.bytes, head_hash = v.hash, last_ts = v.ts
+        WHERE s.id = v.stream_id AND s.version = v.version AND NOT s.sealed;
+    ELSE
+        v_streams := (SELECT count(DISTINCT i.stream_id) FROM inserted i);
+        UPDATE minutebook.streams s
+        SET version = n.seq, bytes = s.bytes + n.added, head_hash = n.hash, last_ts = n.ts
         FROM (
-            SELECT i.stream_id, i.seq, i.hash, i.ts, i.bytes, CASE
-                WHEN s.id IS NULL THEN 'MB001 event of a stream that does not exist'
-                WHEN s.sealed THEN 'MB002 the stream is sealed'
-                WHEN i.seq <> coalesce(lag(i.seq) OVER w, s.version) + 1 THEN 'MB003 seq does not follow the stream'
-                WHEN (i.prev_hash = coalesce(lag(i.hash) OVER w, s.head_hash)
-                    AND i.bytes = octet_length(i.payload::text)
-                    AND octet_length(i.salt) = 16
-                    AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8'))
-                    AND i.hash = minutebook.event_hash(s.name, i.seq, i.id, i.type, i.schema_version, i.actor_kind,
-                        i.actor_id, i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
-                        i.origin_client, i.origin_key, i.commitment, i.prev_hash)) IS NOT TRUE
-                    THEN 'MB006 the hash is not that of the event at its place'
-                -- Recorded now, or at the time of the event before where the clock has run back since.
-                WHEN i.ts < coalesce(lag(i.ts) OVER w, s.last_ts) OR i.ts > clock_timestamp()
-                    AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
-                    OR i.ts < statement_timestamp()
-                    AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
-                    THEN 'MB007 the time is not that of the append'
-                END AS fault
-            FROM inserted i
-            LEFT JOIN minutebook.streams s ON s.id = ANY (ARRAY[i.stream_id])  -- never by a walk: see append_v1
-            WINDOW w AS (PARTITION BY i.stream_id ORDER BY i.seq)
-        ) c
-        WHERE c.fault IS NULL OR minutebook.refuse(c.fault)
-        ORDER BY c.stream_id, c.seq DESC
-    ) n
-    WHERE s.id = ANY (ARRAY[n.stream_id]);
-    IF (SELECT l.audit_feed FROM minutebook.log l) THEN
+            SELECT DISTINCT ON (c.stream_id) c.stream_id, c.seq, c.hash, c.ts, c.version,
+                sum(c.bytes) OVER (PARTITION BY c.stream_id) AS added
+            FROM (
+                SELECT r.stream_id, r.seq, r.hash, r.ts, r.bytes, r.version, CASE
+                    WHEN r.version IS NULL THEN 'MB001 event of a stream that does not exist'
+                    WHEN r.sealed THEN 'MB002 the stream is sealed'
+                    WHEN r.seq <> coalesce(lag(r.seq) OVER w, r.version) + 1
+                        THEN 'MB003 seq does not follow the stream'
+                    WHEN NOT r.is_whole
+                        THEN '23514 an event has a ULID, a known origin, and the key of its origin whole or not at all'
+                    WHEN (r.is_true AND r.prev_hash = coalesce(lag(r.hash) OVER w, r.head_hash)) IS NOT TRUE
+                        THEN 'MB006 the hash is not that of the event at its place'
+                    -- Recorded now, or at the time of the event before where the clock has run back since.
+                    WHEN r.ts < coalesce(lag(r.ts) OVER w, r.last_ts)
+                        OR (r.ts > clock_timestamp() OR r.ts < statement_timestamp())
+                        AND r.ts IS DISTINCT FROM coalesce(lag(r.ts) OVER w, r.last_ts)
+                        THEN 'MB007 the time is not that of the append'
+                    END AS fault
+                FROM (
+                    -- What needs no neighbour is looked at first, so that the window carries no payload.
+                    SELECT i.stream_id, i.seq, i.hash, i.prev_hash, i.ts, i.bytes, s.version, s.sealed, s.head_hash,
+                        s.last_ts, minutebook.is_event_whole(i.id, i.origin, i.origin_client, i.origin_key) AS is_whole,
+                        i.bytes = octet_length(i.payload::text)
+                        AND octet_length(i.salt) = 16
+                        AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8'))
+                        AND i.hash = minutebook.event_hash(s.name, i.seq, i.id, i.type, i.schema_version, i.actor_kind,
+                            i.actor_id, i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
+                            i.origin_client, i.origin_key, i.commitment, i.prev_hash) AS is_true
+                    FROM inserted i
+                    LEFT JOIN minutebook.streams s ON s.id = ANY (ARRAY[i.stream_id])
+                    OFFSET 0
+                ) r
+                WINDOW w AS (PARTITION BY r.stream_id ORDER BY r.seq)
+            ) c
+            WHERE c.fault IS NULL OR minutebook.refuse(c.fault)
+            ORDER BY c.stream_id, c.seq DESC
+        ) n
+        WHERE s.id = ANY (ARRAY[n.stream_id]) AND s.version = n.version AND NOT s.sealed;
+    END IF;
+    -- An update that waited for somebody else's looks at the row as it is then.
+    GET DIAGNOSTICS v_moved = ROW_COUNT;
+    IF v_moved <> v_streams THEN
+        RAISE EXCEPTION 'a stream was sealed or moved while the append waited for it' USING ERRCODE = CASE
+            WHEN EXISTS (SELECT FROM inserted i JOIN minutebook.streams s ON s.id = ANY (ARRAY[i.stream_id])
+                         WHERE s.sealed) THEN 'MB002' ELSE 'MB003' END;
+    END IF;
+    IF v.is_fed THEN
         INSERT INTO minutebook.feed_queue (txid, stream_id, from_seq, to_seq)
         SELECT greatest(pg_current_xact_id(),
                    (SELECT max(q.txid) FROM minutebook.feed_queue q WHERE q.stream_id = n.stream_id)),
@@ -66,49 +107,135 @@ $$;
 
 ALTER FUNCTION minutebook.advance_streams() OWNER TO minutebook_owner;
 
--- Name: append_one_v1(text, bigint, text, text, integer, jsonb, text, text, text, text, bigint, text, text[], text[], text, text, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+-- Name: append_one_v2(text, bigint, text, text, integer, jsonb, text, text, text, text, bigint, text, text[], text[], text, text, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
-CREATE FUNCTION minutebook.append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean DEFAULT true) RETURNS TABLE(outcome text, seq bigint, event_id text, chain text, ts text, bytes bigint, status integer, body text)
+CREATE FUNCTION minutebook.append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean DEFAULT true) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     AS $$
-#variable_conflict use_variable
 DECLARE
     v_stream record;
+    v_words text := p_payload::text;
+    v_salt bytea := uuid_send(gen_random_uuid());
+    v_commitment bytea;
+    v_ts timestamptz;
+    v_hash bytea;
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'append_one_v2 runs under READ COMMITTED only' USING ERRCODE = 'MB005';
+    END IF;
     SELECT s.id, s.version, s.sealed, s.head_hash, s.bytes, s.last_ts INTO v_stream
     FROM minutebook.streams s WHERE s.name = p_stream FOR NO KEY UPDATE;
     IF v_stream.version IS DISTINCT FROM p_expected OR v_stream.sealed THEN
-        RETURN QUERY SELECT CASE WHEN v_stream.sealed THEN 'sealed' ELSE 'conflict' END, coalesce(v_stream.version, 0),
-            NULL::text, encode(v_stream.head_hash, 'hex'), NULL::text, v_stream.bytes, NULL::integer, NULL::text;
-        RETURN;
+        RETURN concat(CASE WHEN v_stream.sealed THEN 'sealed ' ELSE 'conflict ' END, coalesce(v_stream.version, 0), ' ',
+            encode(v_stream.head_hash, 'hex'), '  ', v_stream.bytes);
+    ELSIF v_words IS NULL OR v_words = 'null' THEN  -- as append_v1, which reads a JSON null as none
+        RAISE EXCEPTION 'an event enters the log with its payload' USING ERRCODE = 'MB004';
     END IF;
-    RETURN QUERY
-    INSERT INTO minutebook.events AS e (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role,
+    v_commitment := sha256(v_salt || convert_to(v_words, 'UTF8'));
+    v_ts := greatest(clock_timestamp(), v_stream.last_ts);
+    v_hash := minutebook.event_hash(p_stream, p_expected + 1, p_id, p_type, p_schema_version, p_actor_kind, p_actor_id,
+        p_actor_role, p_run_id, p_caused_by, p_origin, v_ts, p_redactions, p_classes, p_origin_client, p_origin_key,
+        v_commitment, v_stream.head_hash);
+    INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role,
         run_id, caused_by, origin, ts, redactions, classes, payload, bytes, salt, commitment, origin_client, origin_key,
         prev_hash, hash)
-    SELECT v_stream.id, p_expected + 1, p_id, p_type, p_schema_version, p_actor_kind, p_actor_id, p_actor_role,
-        p_run_id, p_caused_by, p_origin, c.ts, p_redactions, p_classes, p_payload, octet_length(c.words), c.salt,
-        c.commitment, p_origin_client, p_origin_key, v_stream.head_hash,
-        minutebook.event_hash(p_stream, p_expected + 1, p_id, p_type, p_schema_version, p_actor_kind, p_actor_id,
-            p_actor_role, p_run_id, p_caused_by, p_origin, c.ts, p_redactions, p_classes, p_origin_client, p_origin_key,
-            c.commitment, v_stream.head_hash)
-    FROM (SELECT d.ts, d.salt, d.words, sha256(d.salt || convert_to(d.words, 'UTF8')) AS commitment
-          FROM (SELECT greatest(clock_timestamp(), v_stream.last_ts) AS ts, uuid_send(gen_random_uuid()) AS salt,
-                    p_payload::text AS words OFFSET 0) d OFFSET 0) c
-    RETURNING 'appended', e.seq, e.id, encode(e.hash, 'hex'),
-        to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), v_stream.bytes + e.bytes, NULL::integer,
-        NULL::text;
+    VALUES (v_stream.id, p_expected + 1, p_id, p_type, p_schema_version, p_actor_kind, p_actor_id, p_actor_role,
+        p_run_id, p_caused_by, p_origin, v_ts, p_redactions, p_classes, p_payload, octet_length(v_words), v_salt,
+        v_commitment, p_origin_client, p_origin_key, v_stream.head_hash, v_hash);
     IF p_notify THEN
         PERFORM pg_notify('minutebook', v_stream.id::text);
     END IF;
+    RETURN concat('appended ', p_expected + 1, ' ', encode(v_hash, 'hex'), ' ',
+        to_char(v_ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), ' ', v_stream.bytes + octet_length(v_words));
 END
 $$;
 
-ALTER FUNCTION minutebook.append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) OWNER TO minutebook_owner;
+ALTER FUNCTION minutebook.append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) OWNER TO minutebook_owner;
+
+-- Name: append_plain_v1(text[], bigint[], integer, json, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.append_plain_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_notify boolean DEFAULT true) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    v_standing bigint;
+    v_now timestamptz;
+    v_seed bytea := uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid());
+    v_stored text;
+    v_count bigint;
+    v_wake text;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'append_plain_v1 runs under READ COMMITTED only' USING ERRCODE = 'MB005';
+    END IF;
+    SELECT count(*), string_agg(s.id::text, ',') INTO v_standing, v_wake
+    FROM (
+        -- "+ 0": see append_v1.
+        SELECT s.id, s.name, s.version, s.sealed FROM minutebook.streams s WHERE s.name = ANY (p_streams)
+        ORDER BY s.id + 0 FOR NO KEY UPDATE
+    ) s
+    WHERE NOT s.sealed AND s.version = p_first[array_position(p_streams, s.name)];
+    IF v_standing <> cardinality(p_streams) THEN
+        RETURN NULL;
+    END IF;
+    v_now := clock_timestamp();
+    WITH stored AS (
+        INSERT INTO minutebook.events AS e (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role,
+            run_id, caused_by, origin, ts, redactions, classes, payload, bytes, salt, commitment, origin_client,
+            origin_key, prev_hash, hash)
+        SELECT c.stream_id, c.seq, c.id, c.t, c.v, c.ak, c.ai, c.ar, c.r, c.cb, c.o, c.ts, c.rd, c.cl, c.p, c.bytes,
+            c.salt, c.commitment, c.oc, c.ok, substr(c.link, 1, 32), substr(c.link, 33)
+        FROM (
+            -- The rows come as p_events has them: a function's rows, each with its stream beside it. Were they to come
+            -- otherwise, the check of the chain would refuse them.
+            SELECT b.*, minutebook.event_chain(
+                minutebook.event_words(b.name, b.seq, b.id, b.t, b.v, b.ak, b.ai, b.ar, b.r, b.cb, b.o, b.ts, b.rd, b.cl,
+                    b.oc, b.ok, b.commitment), b.head_hash, b.k) OVER (ROWS UNBOUNDED PRECEDING) AS link
+            FROM (
+                SELECT a.stream_id, a.name, a.seq, a.head_hash, a.k, a.id, a.t, a.v, a.ak, a.ai, a.ar, a.r, a.cb, a.o,
+                    a.ts, a.rd, a.cl, a.p, a.oc, a.ok, a.salt, octet_length(a.words) AS bytes,
+                    sha256(a.salt || convert_to(a.words, 'UTF8')) AS commitment
+                FROM (
+                    SELECT g.*, s.id AS stream_id, s.name, s.version + g.k AS seq, s.head_hash, greatest(v_now, s.last_ts) AS ts,
+                        CASE WHEN g.p IS NOT NULL OR minutebook.refuse('MB004 an event enters the log with its payload')
+                            THEN g.p::text END AS words,
+                        -- One draw of randomness serves the call: each salt is as unknown as the seed.
+                        substr(sha256(v_seed || int4send(g.i) || int4send(g.k)), 1, 16) AS salt
+                    FROM json_to_recordset(p_events) AS g (i integer, k integer, id text, t text, v integer, p jsonb,
+                        ak text, ai text, ar text, r text, cb bigint, o text, rd text[], cl text[], oc text, ok text)
+                    JOIN minutebook.streams s ON s.name = ANY (ARRAY[p_streams[g.i]])
+                    OFFSET 0
+                ) a
+                OFFSET 0
+            ) b
+        ) c
+        RETURNING e.stream_id, e.hash, e.ts, e.bytes
+    )
+    SELECT string_agg(concat(encode(r.hash, 'hex'), ' ', to_char(r.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        ' ', r.bytes, ' ', s.bytes), E'\n'), count(*)
+    INTO v_stored, v_count
+    FROM stored r JOIN minutebook.streams s ON s.id = ANY (ARRAY[r.stream_id]);
+    IF v_count <> p_count THEN
+        RAISE EXCEPTION 'the streams have other events than were counted' USING ERRCODE = 'MB003';
+    END IF;
+    IF p_notify THEN
+        PERFORM pg_notify('minutebook', CASE WHEN octet_length(v_wake) > 7900 THEN '*' ELSE v_wake END);
+    END IF;
+    RETURN v_stored;
+END
+$$;
+
+ALTER FUNCTION minutebook.append_plain_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_notify boolean) OWNER TO minutebook_owner;
 
 -- Name: append_v1(text[], json, json, boolean, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -360,12 +487,38 @@ $$;
 
 ALTER FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) OWNER TO minutebook_owner;
 
+-- Name: event_chain_next(bytea, text, bytea, integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.event_chain_next(p_link bytea, p_words text, p_head bytea, p_k integer) RETURNS bytea
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    AS $$
+DECLARE
+    v_before bytea := CASE WHEN p_k = 1 THEN p_head ELSE substr(p_link, 33) END;
+BEGIN
+    RETURN v_before || sha256(convert_to(p_words || encode(v_before, 'hex') || ',', 'UTF8'));
+END
+$$;
+
+ALTER FUNCTION minutebook.event_chain_next(p_link bytea, p_words text, p_head bytea, p_k integer) OWNER TO minutebook_owner;
+
 -- Name: event_hash(text, bigint, text, text, integer, text, text, text, text, bigint, text, timestamp with time zone, text[], text[], text, text, bytea, bytea); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea) RETURNS bytea
     LANGUAGE sql STABLE
     AS $$
-SELECT sha256(convert_to(concat('minutebook.event.v1,',
+SELECT sha256(convert_to(minutebook.event_words(p_stream, p_seq, p_id, p_type, p_schema_version, p_actor_kind,
+    p_actor_id, p_actor_role, p_run_id, p_caused_by, p_origin, p_ts, p_redactions, p_classes, p_origin_client,
+    p_origin_key, p_commitment) || encode(p_prev_hash, 'hex') || ',', 'UTF8'))
+$$;
+
+ALTER FUNCTION minutebook.event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea) OWNER TO minutebook_owner;
+
+-- Name: event_words(text, bigint, text, text, integer, text, text, text, text, bigint, text, timestamp with time zone, text[], text[], text, text, bytea); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.event_words(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+SELECT concat('minutebook.event.v1,',
     octet_length(p_stream), ':', p_stream, ',',
     octet_length(p_seq::text), ':', p_seq, ',',
     octet_length(p_id), ':', p_id, ',',
@@ -382,11 +535,10 @@ SELECT sha256(convert_to(concat('minutebook.event.v1,',
     CASE WHEN p_classes = '{}' THEN '0:,' ELSE minutebook.netstrings(p_classes) END,
     octet_length(p_origin_client), ':', p_origin_client, ',',
     octet_length(p_origin_key), ':', p_origin_key, ',',
-    '64:', encode(p_commitment, 'hex'), ',',
-    '64:', encode(p_prev_hash, 'hex'), ','), 'UTF8'))
+    '64:', encode(p_commitment, 'hex'), ',64:')
 $$;
 
-ALTER FUNCTION minutebook.event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea) OWNER TO minutebook_owner;
+ALTER FUNCTION minutebook.event_words(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea) OWNER TO minutebook_owner;
 
 -- Name: feed_advance_v1(integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -572,6 +724,8 @@ BEGIN
             RAISE EXCEPTION 'a stream begins empty' USING ERRCODE = 'MB020';
         ELSIF octet_length(NEW.name) > 320 OR strpos(NEW.name, NEW.kind || ':') <> 1 OR NEW.kind !~ '^[a-z_]+$' THEN
             RAISE EXCEPTION 'a stream is named after its kind: kind:id' USING ERRCODE = 'MB020';
+        ELSIF NEW.retention_days NOT BETWEEN 1 AND 9999 THEN
+            RAISE EXCEPTION 'a stream is kept from 1 to 9999 days after its end' USING ERRCODE = 'check_violation';
         END IF;
         NEW.created_at := clock_timestamp();
         RETURN NEW;
@@ -600,6 +754,8 @@ BEGIN
     END IF;
     IF NEW.sealed AND NOT OLD.sealed THEN
         NEW.closed_at := clock_timestamp();
+    ELSIF NOT NEW.sealed AND NEW.closed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'a stream has a closing time when it is sealed' USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END
@@ -638,6 +794,17 @@ END
 $$;
 
 ALTER FUNCTION minutebook.guard_truncate() OWNER TO minutebook_owner;
+
+-- Name: is_event_whole(text, text, text, text); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+SELECT octet_length(p_id) = 26 AND p_id ~ '^[0-9A-HJKMNP-TV-Z]+$' AND p_origin IN ('harness', 'client', 'broker')
+    AND (p_origin_client IS NULL) = (p_origin_key IS NULL)
+$_$;
+
+ALTER FUNCTION minutebook.is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text) OWNER TO minutebook_owner;
 
 -- Name: is_purge_whole(bigint[]); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -796,6 +963,16 @@ $$;
 
 ALTER FUNCTION minutebook.restored_v1() OWNER TO minutebook_owner;
 
+-- Name: event_chain(text, bytea, integer); Type: AGGREGATE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE AGGREGATE minutebook.event_chain(text, bytea, integer) (
+    SFUNC = minutebook.event_chain_next,
+    STYPE = bytea,
+    PARALLEL = safe
+);
+
+ALTER AGGREGATE minutebook.event_chain(text, bytea, integer) OWNER TO minutebook_owner;
+
 -- Name: events; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.events (
@@ -820,11 +997,7 @@ CREATE TABLE minutebook.events (
     origin_client text,
     origin_key text,
     prev_hash bytea NOT NULL,
-    hash bytea NOT NULL,
-    CONSTRAINT events_erased_whole CHECK (((payload IS NULL) = (salt IS NULL))),
-    CONSTRAINT events_id_is_ulid CHECK (((octet_length(id) = 26) AND (id ~ '^[0-9A-HJKMNP-TV-Z]+$'::text))),
-    CONSTRAINT events_origin_known CHECK ((origin = ANY (ARRAY['harness'::text, 'client'::text, 'broker'::text]))),
-    CONSTRAINT events_origin_whole CHECK (((origin_client IS NULL) = (origin_key IS NULL)))
+    hash bytea NOT NULL
 );
 
 ALTER TABLE ONLY minutebook.events FORCE ROW LEVEL SECURITY;
@@ -929,9 +1102,7 @@ CREATE TABLE minutebook.streams (
     held boolean DEFAULT false NOT NULL,
     head_hash bytea DEFAULT '\x0000000000000000000000000000000000000000000000000000000000000000'::bytea NOT NULL,
     last_ts timestamp with time zone,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT streams_retention_range CHECK (((retention_days >= 1) AND (retention_days <= 9999))),
-    CONSTRAINT streams_sealed_has_time CHECK ((sealed = (closed_at IS NOT NULL)))
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -1138,7 +1309,7 @@ ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_whole;
 
 -- Name: streams streams_guard; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
-CREATE TRIGGER streams_guard BEFORE INSERT OR UPDATE ON minutebook.streams FOR EACH ROW EXECUTE FUNCTION minutebook.guard_stream();
+CREATE TRIGGER streams_guard BEFORE INSERT ON minutebook.streams FOR EACH ROW EXECUTE FUNCTION minutebook.guard_stream();
 
 ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard;
 
@@ -1159,6 +1330,12 @@ ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard_statement;
 CREATE TRIGGER streams_guard_truncate BEFORE TRUNCATE ON minutebook.streams FOR EACH STATEMENT EXECUTE FUNCTION minutebook.guard_truncate();
 
 ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard_truncate;
+
+-- Name: streams streams_guard_update; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER streams_guard_update BEFORE UPDATE ON minutebook.streams FOR EACH ROW WHEN ((pg_trigger_depth() = 0)) EXECUTE FUNCTION minutebook.guard_stream();
+
+ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard_update;
 
 -- Name: snapshots snapshots_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -1276,19 +1453,32 @@ GRANT USAGE ON SCHEMA minutebook_views TO minutebook_auditor;
 
 REVOKE ALL ON FUNCTION minutebook.advance_streams() FROM PUBLIC;
 
--- Name: FUNCTION append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+-- Name: FUNCTION append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
-REVOKE ALL ON FUNCTION minutebook.append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION minutebook.append_one_v1(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) TO minutebook_app;
+REVOKE ALL ON FUNCTION minutebook.append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean) TO minutebook_app;
+
+-- Name: FUNCTION append_plain_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.append_plain_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.append_plain_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_notify boolean) TO minutebook_app;
 
 -- Name: FUNCTION append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) TO minutebook_app;
 
+-- Name: FUNCTION event_chain_next(p_link bytea, p_words text, p_head bytea, p_k integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.event_chain_next(p_link bytea, p_words text, p_head bytea, p_k integer) FROM PUBLIC;
+
 -- Name: FUNCTION event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.event_hash(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea, p_prev_hash bytea) FROM PUBLIC;
+
+-- Name: FUNCTION event_words(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.event_words(p_stream text, p_seq bigint, p_id text, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_commitment bytea) FROM PUBLIC;
 
 -- Name: FUNCTION feed_advance_v1(p_limit integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -1328,6 +1518,10 @@ REVOKE ALL ON FUNCTION minutebook.guard_stream_delete() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.guard_truncate() FROM PUBLIC;
 
+-- Name: FUNCTION is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text) FROM PUBLIC;
+
 -- Name: FUNCTION is_purge_whole(p_stream_ids bigint[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.is_purge_whole(p_stream_ids bigint[]) FROM PUBLIC;
@@ -1359,6 +1553,10 @@ REVOKE ALL ON FUNCTION minutebook.refuse(p_fault text) FROM PUBLIC;
 -- Name: FUNCTION restored_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.restored_v1() FROM PUBLIC;
+
+-- Name: FUNCTION event_chain(text, bytea, integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.event_chain(text, bytea, integer) FROM PUBLIC;
 
 -- Name: TABLE events; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -94,7 +94,7 @@ def test_a_planted_offence_breaks_its_contract(
 MET_IN: dict[str, tuple[str, ...]] = {
     "msgspec": ("domain/", "commands/", "projections/", "infra/", "http/"),
     "structlog": ("commands/", "infra/", "http/"),
-    "ulid": ("infra/", "http/"),
+    "ulid_transform": ("infra/", "http/"),
     "httpx": ("infra/",),
     "jwt": ("infra/tokens.py",),
     "platformdirs": ("infra/",),

@@ -18,7 +18,7 @@ from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.embedded_cluster import find_programs
 from minutebook.infra.postgres.pool import make_pool
-from ulid import ULID
+from ulid_transform import ulid_now
 
 ROUNDS = 3
 SECONDS = 3.0
@@ -61,7 +61,7 @@ def pgbench(server: EmbeddedPostgres, database: str, clients: int, folder: Path)
 
 
 def _row() -> EventRow:
-    return EventRow(str(ULID()), "message", 1, PAYLOAD, "human", "alice", "client")
+    return EventRow(ulid_now(), "message", 1, PAYLOAD, "human", "alice", "client")
 
 
 class Load:
@@ -143,7 +143,7 @@ async def _measure(url: str, *, notify: bool, plans: list[tuple[str, int]]) -> d
     await pool.open(wait=True)
     appender = Appender(pool, notify=notify)
     appender.start()
-    load = Load(appender, [f"room:{ULID()}" for _ in range(STREAMS)])
+    load = Load(appender, [f"room:{ulid_now()}" for _ in range(STREAMS)])
     await load.create()
     found: dict[tuple[str, int], float] = {}
     for kind, callers in plans:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from append_helpers import append as append_sql
-from append_helpers import creation, event, item, one, until
+from append_helpers import creation, event, item, one, until, until_blocked
 from appender_helpers import Pool, Proxy, appending, create, fenced, keyed, kinds, row, rows
 from minutebook.commands.ports import Append
 from minutebook.domain.errors import Unavailable
@@ -163,13 +163,14 @@ def test_a_lock_timeout_is_tried_again(database: Any, log: Any) -> None:
     async def body(appender: Appender, pool: Pool, _: Proxy) -> None:
         async with pool.connection() as connection:
             await connection.execute("SET lock_timeout = '50ms'")
+            pid = connection.info.backend_pid
         log.autocommit = False
         append_sql(log, item(2, event()))
         with database.connect("postgres") as superuser:
-            rolled_back = "SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()"
-            before = one(superuser, rolled_back)
             waiting = asyncio.create_task(appender.append([Append(ROOM, 2, rows(1))]))
-            await asyncio.to_thread(until, superuser, f"SELECT ({rolled_back}) > {before}")
+            await asyncio.to_thread(until_blocked, superuser, pid)
+            given_up = "SELECT state = 'idle' FROM pg_stat_activity WHERE pid = %s"
+            await asyncio.to_thread(until, superuser, given_up, pid)
         log.commit()
         (outcome,) = await waiting
         assert (outcome.kind, outcome.seq) == ("conflict", 3)

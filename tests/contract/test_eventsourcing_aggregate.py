@@ -22,7 +22,7 @@ from minutebook.infra.interop_log import MAX_STATE_BYTES, LogAccess, LogStreams,
 from minutebook.infra.interop_recorder import MinutebookRecorder
 from minutebook.infra.interop_snapshots import MinutebookSnapshotRecorder
 from minutebook.infra.postgres.export import verify_database
-from ulid import ULID
+from ulid_transform import ulid_now
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_conflict_that_the_append_alone_can_see_stores_nothing(database: Any, re
     item = [{"n": 1, "s": 1, "expected": 1, "count": 1}]
     payload = {"encoding": "text", "state": ""}
     base: dict[str, Any] = {"i": 1, "k": 1, "v": 1, "ak": "system", "ai": "es:Shop", "o": "client", "rd": [], "cl": []}
-    row = [base | {"id": str(ULID()), "t": "shop:Other", "p": payload, "oc": "es:Shop", "ok": "2"}]
+    row = [base | {"id": ulid_now(), "t": "shop:Other", "p": payload, "oc": "es:Shop", "ok": "2"}]
     with database.connect() as other, database.connect("postgres") as watcher:
         other.execute("BEGIN")
         other.execute(

@@ -32,7 +32,7 @@ from minutebook.infra.interop_feed import MinutebookApplicationRecorder
 from minutebook.infra.interop_log import LogAccess, LogStreams, OwnStreams
 from minutebook.infra.interop_recorder import MinutebookRecorder
 from minutebook.infra.postgres.export import verify_database
-from ulid import ULID
+from ulid_transform import ulid_now
 
 PAGE = Path(__file__).parents[2] / "docs/howto/eventsourcing.md"
 ROOM = "abcd2345"
@@ -76,7 +76,7 @@ def say(database: Any, after: int, *texts: str) -> None:
         item |= {"kind": "room", "tenant": "default", "retention": 90, "count": len(payloads)}
     base: dict[str, Any] = {"i": 1, "v": 1, "ak": "human", "ai": "anna", "o": "client", "rd": [], "cl": []}
     rows = [
-        base | {"k": k, "id": str(ULID()), "t": kind, "p": payload}
+        base | {"k": k, "id": ulid_now(), "t": kind, "p": payload}
         for k, (kind, payload) in enumerate(zip(kinds, payloads, strict=True), 1)
     ]
     with database.connect() as connection:
@@ -88,7 +88,7 @@ def raw_row(topic: str, version: int) -> dict[str, Any]:
     """An event of Shop as the append takes it."""
     payload = {"encoding": "text", "state": "{}"}
     base: dict[str, Any] = {"i": 1, "k": 1, "v": 1, "ak": "system", "ai": "es:Shop", "o": "client", "rd": [], "cl": []}
-    return base | {"id": str(ULID()), "t": topic, "p": payload, "oc": "es:Shop", "ok": str(version)}
+    return base | {"id": ulid_now(), "t": topic, "p": payload, "oc": "es:Shop", "ok": str(version)}
 
 
 def case(access: LogAccess) -> type[TestCase]:

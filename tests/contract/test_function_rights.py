@@ -27,7 +27,8 @@ from append_helpers import (
 FIXED = "search_path=pg_catalog, pg_temp"
 
 CALLERS = {
-    "append_one_v1": {"app"},
+    "append_one_v2": {"app"},
+    "append_plain_v1": {"app"},
     "append_v1": {"app"},
     "lease_take_v1": {"app"},
     "lease_drop_v1": {"app"},
@@ -37,7 +38,15 @@ CALLERS = {
 }
 """Which roles of the house may execute what; nobody but the owner executes anything else."""
 
-DEFINERS = {"append_one_v1", "append_v1", "lease_take_v1", "lease_drop_v1", "feed_advance_v1", "is_purge_whole"}
+DEFINERS = {
+    "append_one_v2",
+    "append_plain_v1",
+    "append_v1",
+    "lease_take_v1",
+    "lease_drop_v1",
+    "feed_advance_v1",
+    "is_purge_whole",
+}
 
 OURS = "NOT p.pronamespace = ANY (ARRAY['pg_catalog', 'information_schema']::regnamespace[])"
 

@@ -24,7 +24,7 @@ from minutebook.domain.rooms.decide import Limits
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.store import Entry, PostgresStore
-from ulid import ULID
+from ulid_transform import ulid_at_time
 
 TS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -76,7 +76,7 @@ def test_b16_ids_that_go_backwards_leave_the_order_to_the_log(database: Any) -> 
 
     def new_id() -> str:
         tick = next(clock)
-        return str(ULID.from_timestamp(1_800_000_000.0 - (tick // 100) * 10 + (tick % 100) // 4 / 1000))
+        return ulid_at_time(1_800_000_000.0 - (tick // 100) * 10 + (tick % 100) // 4 / 1000)
 
     entries = asyncio.run(_append_and_read(database.url("app"), new_id))
     ids = [entry.envelope.id for entry in entries]

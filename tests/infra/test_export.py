@@ -25,7 +25,7 @@ from minutebook.infra.postgres.export import (
     verify_database,
     verify_file,
 )
-from ulid import ULID
+from ulid_transform import ulid_now
 
 APPEND = "SELECT outcome, seq FROM minutebook.append_v1(%s::text[], %s::json, %s::json, %s)"
 PAGE = Path(__file__).parents[2] / "docs/explanation/hash-chain.md"
@@ -50,7 +50,7 @@ def append(database: Any, stream: str, payloads: Sequence[Any], after: int = 0, 
         "rd": [],
         "cl": [],
     }
-    events = [row | {"k": k, "id": str(ULID()), "p": payload} | fields for k, payload in enumerate(payloads, 1)]
+    events = [row | {"k": k, "id": ulid_now(), "p": payload} | fields for k, payload in enumerate(payloads, 1)]
     with database.connect() as connection:
         found = connection.execute(APPEND, ([stream], json.dumps([item]), json.dumps(events), after == 0)).fetchall()
     assert found == [("appended", after + len(payloads))]

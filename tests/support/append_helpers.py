@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, LiteralString, NamedTuple, cast
 
 import psycopg
 import pytest
 from psycopg import sql
-from ulid import ULID
+from ulid_transform import ulid_now
 
 ROOM = "room:aaaaaaaa"
 
@@ -44,7 +44,7 @@ class Result(NamedTuple):
 def event(payload: Any = None, **fields: Any) -> Event:
     """An event in append_v1's form; `fields` are its own short names."""
     plain: Event = {
-        "id": str(ULID()),
+        "id": ulid_now(),
         "t": "message",
         "v": 1,
         "ak": "human",
@@ -121,6 +121,42 @@ def verdict(connection: psycopg.Connection, statement: str) -> str:
 def run(connection: psycopg.Connection, statement: str) -> psycopg.Cursor[Any]:
     """Execute a statement that a test put together."""
     return connection.execute(cast("LiteralString", statement))
+
+
+def append_one(connection: psycopg.Connection, stream: str, expected: int, payload: str = "{}") -> str:
+    """What the short path answers for one event of a room."""
+    return one(
+        connection,
+        "SELECT minutebook.append_one_v2(%s, %s, %s, 'message', 1, %s::pg_catalog.jsonb, 'human', 'anna', NULL, NULL,"
+        " NULL, 'client', '{}', '{}', NULL, NULL, false)",
+        stream,
+        expected,
+        ulid_now(),
+        payload,
+    )
+
+
+def append_plain(
+    connection: psycopg.Connection,
+    first: dict[str, int],
+    batch: Sequence[Item],
+    *,
+    count: int | None = None,
+    notify: bool = False,
+) -> list[list[str]] | None:
+    """The lines that the set-wise path answers, each as its words. `first` has the version by stream; an event without
+    `i` and `k` is the next of the first stream."""
+    rows = [{"i": 1, "k": k} | row for k, row in enumerate(batch, 1)]
+    answer = one(
+        connection,
+        "SELECT minutebook.append_plain_v1(%s::pg_catalog.text[], %s::pg_catalog.int8[], %s, %s::pg_catalog.json, %s)",
+        list(first),
+        list(first.values()),
+        len(rows) if count is None else count,
+        json.dumps(rows),
+        notify,
+    )
+    return None if answer is None else [line.split(" ") for line in answer.split("\n")]
 
 
 def one(connection: psycopg.Connection, statement: str, *parameters: Any) -> Any:

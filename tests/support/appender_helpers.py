@@ -12,7 +12,7 @@ from minutebook.commands.ports import Append, Creation, EventRow, Fence, Key, Ou
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.pool import make_pool
 from psycopg_pool import AsyncConnectionPool
-from ulid import ULID
+from ulid_transform import ulid_now
 
 READY = b"Z\x00\x00\x00\x05I"
 """The server's ReadyForQuery outside a transaction: what was sent is committed or refused."""
@@ -23,7 +23,7 @@ Pool = AsyncConnectionPool[Any]
 def row(text: str = "hello", **fields: Any) -> EventRow:
     """An event as a handler would build it."""
     payload = fields.pop("payload", msgspec.Raw(msgspec.json.encode({"text": text})))
-    return EventRow(str(ULID()), "message", 1, payload, "human", "anna", "client", **fields)
+    return EventRow(ulid_now(), "message", 1, payload, "human", "anna", "client", **fields)
 
 
 def rows(count: int) -> list[EventRow]:

@@ -14,6 +14,8 @@ BEGIN
             RAISE EXCEPTION 'a stream begins empty' USING ERRCODE = 'MB020';
         ELSIF octet_length(NEW.name) > 320 OR strpos(NEW.name, NEW.kind || ':') <> 1 OR NEW.kind !~ '^[a-z_]+$' THEN
             RAISE EXCEPTION 'a stream is named after its kind: kind:id' USING ERRCODE = 'MB020';
+        ELSIF NEW.retention_days NOT BETWEEN 1 AND 9999 THEN
+            RAISE EXCEPTION 'a stream is kept from 1 to 9999 days after its end' USING ERRCODE = 'check_violation';
         END IF;
         NEW.created_at := clock_timestamp();
         RETURN NEW;
@@ -42,6 +44,8 @@ BEGIN
     END IF;
     IF NEW.sealed AND NOT OLD.sealed THEN
         NEW.closed_at := clock_timestamp();
+    ELSIF NOT NEW.sealed AND NEW.closed_at IS NOT NULL THEN
+        RAISE EXCEPTION 'a stream has a closing time when it is sealed' USING ERRCODE = 'check_violation';
     END IF;
     RETURN NEW;
 END
@@ -49,6 +53,11 @@ $$;
 ALTER FUNCTION minutebook.guard_stream() OWNER TO minutebook_owner;
 REVOKE ALL ON FUNCTION minutebook.guard_stream() FROM PUBLIC;
 
-CREATE OR REPLACE TRIGGER streams_guard BEFORE INSERT OR UPDATE ON minutebook.streams
+CREATE OR REPLACE TRIGGER streams_guard BEFORE INSERT ON minutebook.streams
     FOR EACH ROW EXECUTE FUNCTION minutebook.guard_stream();
 ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard;
+-- Not for the one update that 11_advance_streams.sql makes from within its own trigger, after it has looked at every row:
+-- to look again costs as much as the update. No other trigger updates a stream.
+CREATE OR REPLACE TRIGGER streams_guard_update BEFORE UPDATE ON minutebook.streams
+    FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION minutebook.guard_stream();
+ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard_update;

@@ -8,6 +8,7 @@
 --           fence is given; no two items share a key.
 -- p_events: [{i, k, id, t, v, p, ak, ai, ar?, r?, cb?, o, rd, cl, oc?, ok?}], i the item, k from 1 within it, in order.
 -- p_creates: whether any item creates a stream.
+-- Items of one stream that follow each other stand on each other: behind a refused one, all of them conflict.
 -- Outcomes: appended, conflict, duplicate (with the stored status and body), key_reused, sealed, fenced.
 -- `seq` is the last seq appended, or the stream's head where nothing was; `chain` the hash at it; `bytes` the payload
 -- bytes of the stream up to it; `body` the stored body of a keyed item.
@@ -53,6 +54,7 @@ DECLARE
     v_n integer := 0;
     v_newest integer[] := '{}';
     v_behind integer[] := '{}';
+    v_refused_to bigint[] := '{}';
     v_missing bigint := 0;
     v_rows minutebook.events[] := '{}';
     v_row integer := 0;
@@ -144,7 +146,11 @@ BEGIN
                 v_outcomes[v_n] := 'fenced';
             END IF;
         END IF;
-        IF v_outcomes[v_n] IS NULL AND v_versions[it.s] IS DISTINCT FROM it.expected THEN
+        -- An item that stands on a refused one was decided on events that are not there, also where somebody else's have
+        -- brought the stream to the version that it expects.
+        IF v_outcomes[v_n] IS NULL
+            AND (v_versions[it.s] IS DISTINCT FROM it.expected OR it.expected = v_refused_to[it.s])
+        THEN
             v_outcomes[v_n] := 'conflict';
         END IF;
         IF v_outcomes[v_n] IS NULL THEN
@@ -171,6 +177,9 @@ BEGIN
             DELETE FROM minutebook.idempotency k
             WHERE k.tenant = it."keyTenant" AND k.caller = it."keyCaller" AND k.operation = it."keyOperation"
               AND k.scope = it."keyScope" AND k.key = it.key;
+        END IF;
+        IF v_outcomes[v_n] <> 'appended' AND it.count > 0 THEN
+            v_refused_to[it.s] := it.expected + it.count;
         END IF;
         IF v_outcomes[v_n] = 'appended' AND it.count > 0 THEN
             v_newest[it.s] := v_n;
