@@ -33,6 +33,7 @@ class DirectSession:
         self._prepared: set[bytes] = set()
         self._answer: asyncio.Future[list[PGresult]] | None = None
         self._results: list[PGresult] = []
+        self._is_watched = False
         self._watch()
         self.connection = connection
 
@@ -94,11 +95,16 @@ class DirectSession:
         except asyncio.CancelledError:
             await self._cancel(answer)
             raise
+        except psycopg.Error:
+            self._unwatch()
+            raise
         finally:
             self._answer = None
         for result in results:
             if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
                 raise _error_of(result, self.connection.info.encoding)
+        if len(results) != 1:
+            raise psycopg.OperationalError("the connection was lost before the answer")
         return results
 
     async def _flush(self) -> None:
@@ -119,9 +125,13 @@ class DirectSession:
 
     def _watch(self) -> None:
         self._loop.add_reader(self._fd, self._on_readable)
+        self._is_watched = True
 
     def _unwatch(self) -> None:
-        self._loop.remove_reader(self._fd)
+        """Before anybody else may get the number: libpq closes the socket of a connection that it finds broken."""
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_reader(self._fd)
 
     def _on_readable(self) -> None:
         """Take what the database says; hand a whole answer to whoever waits for it."""
