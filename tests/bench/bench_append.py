@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 import psycopg
+import uvloop
+from bench_eventsourcing import rates as eventsourcing_rates
 from figures import Figure, log
 from minutebook.commands.ports import Append, Creation, EventRow
 from minutebook.infra.postgres.appender import Appender
@@ -165,19 +167,25 @@ def figures(server: EmbeddedPostgres, database: str, folder: Path) -> list[Figur
     reference: dict[int, list[float]] = {1: [], 8: [], 32: []}
     ours: dict[Any, list[float]] = {plan: [] for plan in plans}
     silent: list[float] = []
+    theirs: dict[int, list[float]] = {1: [], 8: []}
     for n in range(ROUNDS):
         log(f"append, round {n + 1} of {ROUNDS}")
         for clients, results in reference.items():
             results.append(pgbench(server, database, clients, folder))
-        for plan, rate in asyncio.run(_measure(url, notify=True, plans=plans)).items():
+        for callers, rate in eventsourcing_rates(server, database, tuple(theirs), SECONDS).items():
+            theirs[callers].append(rate)
+        for plan, rate in uvloop.run(_measure(url, notify=True, plans=plans)).items():
             ours[plan].append(rate)
-        silent.append(asyncio.run(_measure(url, notify=False, plans=[("many", 32)]))["many", 32])
+        silent.append(uvloop.run(_measure(url, notify=False, plans=[("many", 32)]))["many", 32])
     made: list[Figure] = []
     for (kind, callers), rates in ours.items():
         base = statistics.median(reference[min(callers, 32)])
         made.append(
             Figure.ratio_of(f"append_{kind}_{callers}", statistics.median(rates), "events/s", base, GOALS[callers])
         )
+    for callers, rates in theirs.items():
+        value, base = statistics.median(ours["many", callers]), statistics.median(rates)
+        made.append(Figure.ratio_of(f"append_to_eventsourcing_{callers}", value, "events/s", base, 1.0))
     quiet = statistics.median(silent)
     made.append(Figure.ratio_of("append_with_wakeups", statistics.median(ours["many", 32]), "events/s", quiet, 0.9))
     return made
