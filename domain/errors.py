@@ -65,6 +65,12 @@ class RunNotLive(Forbidden):
     code = "run_not_live"
 
 
+class FourEyes(Forbidden):
+    """Who prompted the run may not decide what it asks for (403)."""
+
+    code = "four_eyes"
+
+
 class Conflict(MinutebookError):
     """The state of the stream does not allow this now (409)."""
 
@@ -93,6 +99,24 @@ class AlreadyEnded(Conflict):
     """The thing has ended already (409)."""
 
     code = "already_ended"
+
+
+class AlreadyDecided(Conflict):
+    """Somebody else, or time, decided first (409). `decision` says what it came to."""
+
+    code = "already_decided"
+
+
+class DigestMismatch(Conflict):
+    """The decision is about another action than the one that was asked for (409)."""
+
+    code = "digest_mismatch"
+
+
+class TooManyPending(Conflict):
+    """Too many requests wait for an answer already (409)."""
+
+    code = "too_many_pending"
 
 
 class Full(Conflict):
@@ -127,6 +151,12 @@ class Invalid(MinutebookError):
     def at(cls, path: str, message: str) -> Invalid:
         """One bad value at a JSON path such as `$.text`."""
         return cls(f"{path}: {message}", [{"path": path, "message": message}])
+
+
+class TooLong(MinutebookError):
+    """What is to be copied leaves no room below the limits of a stream (422)."""
+
+    code = "too_long"
 
 
 class KeyReused(MinutebookError):
