@@ -144,8 +144,8 @@ PROMISED = {
 """The codes that clients may rely on (http.md, Errors)."""
 
 NOT_YET = {
-    *("four_eyes", "stale_epoch", "already_decided", "no_running_run", "not_queued", "human_drives", "digest_mismatch"),
-    *("too_many_pending", "stale_consent", "not_replayable", "too_long", "reviewer_needs_pr", "unknown_target"),
+    *("stale_epoch", "no_running_run", "not_queued", "human_drives"),
+    *("stale_consent", "not_replayable", "reviewer_needs_pr", "unknown_target"),
     *("fan_out_exceeded", "queue_full"),
 }
 """Promised codes of parts that are not built yet."""
