@@ -207,7 +207,7 @@ class Mailbox(Generic[S]):
             size += len(bytes(row.payload))
             run_id = row.run_id if isinstance(row.run_id, str) else None
             origin_key = row.origin_key if isinstance(row.origin_key, str) else None
-            state = self._kind.evolve(state, Recorded(seq, actor, run_id, origin_key, event))
+            state = self._kind.evolve(state, Recorded(seq, actor, run_id, origin_key, event, tuple(row.classes)))
         head = msgspec.structs.replace(at.head, version=seq, bytes=size, sealed=at.head.sealed or decided.seal)
         return _Step(request, item, decided.answer, Loaded(state, head, at.snapshot_seq))
 

@@ -146,6 +146,7 @@ class StoredEvent(Struct, frozen=True):
     run_id: str | None
     origin_key: str | None
     payload: str
+    classes: Sequence[str] = ()
 
 
 class EventStore(Protocol):

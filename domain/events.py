@@ -56,6 +56,7 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True):
     """An event with what the log stamped on it that a fold may depend on. Time is not among it, on purpose.
 
     origin_key: the writer's own number for a bridge's item, `events:<n>` or `status:<n>`.
+    classes: the visibility classes, for what is derived from the event (law 14).
     """
 
     seq: int
@@ -63,6 +64,7 @@ class Recorded(msgspec.Struct, Generic[E], frozen=True):
     run_id: str | None
     origin_key: str | None
     event: E
+    classes: tuple[str, ...] = ()
 
 
 class _Peek(msgspec.Struct, frozen=True):

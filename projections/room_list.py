@@ -58,7 +58,8 @@ def apply(room: Room, event: LogEvent) -> Room:
         else ROOM_EVENTS.decode(event.type, event.version, event.payload)
     )
     actor = Principal(event.actor_kind, event.actor_id)  # pyright: ignore[reportArgumentType]
-    return evolve(room, Recorded(event.seq, actor, event.run_id, event.origin_key, decoded))
+    recorded = Recorded(event.seq, actor, event.run_id, event.origin_key, decoded, tuple(event.classes))
+    return evolve(room, recorded)
 
 
 def phase(room: Room, last_ts: datetime, now: datetime) -> Phase:

@@ -27,7 +27,7 @@ _LOAD = (
 )
 _FOLD = (
     "SELECT e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
-    " coalesce(e.payload::text, '{\"erased\": true}')"
+    " coalesce(e.payload::text, '{\"erased\": true}'), e.classes"
     " FROM minutebook.events e WHERE e.stream_id = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"
 )
 _ENTRIES = (
