@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..domain.errors import TooLarge
 from ..domain.events import Event
 from ..domain.ids import short_id
 from ..domain.principals import Caller
-from ..domain.rooms import decide
+from ..domain.rooms import decide, members, messages, runs
 from ..domain.rooms.bridge import CheckedItem, record_items
 from ..domain.rooms.commands import (
     AddMember,
@@ -24,9 +25,10 @@ from ..domain.rooms.commands import (
     RemoveMember,
     StartRun,
 )
-from ..domain.rooms.decide import Context, Decision, Limits, NewEvent
+from ..domain.rooms.context import Context, Decision, Limits, NewEvent, Timeouts
 from ..domain.rooms.events import ROOM_EVENTS, ParticipantLeft, RoomOpened
 from ..domain.rooms.rights import Action, require
+from ..domain.rooms.sealing import sealing
 from ..domain.rooms.state import INITIAL, SCHEMA, Room, evolve
 from .dispatcher import Dispatcher
 from .mailbox import Answer, Decided
@@ -53,7 +55,7 @@ def stream_of(room_id: str) -> str:
 
 
 class Rooms:
-    """Handlers of every room command. new_id draws a ULID, entropy 40 random bits; both come from the server."""
+    """Handlers of every room command. new_id draws a ULID, entropy 40 random bits, now is the clock: the server's."""
 
     def __init__(
         self,
@@ -63,6 +65,8 @@ class Rooms:
         redact: Redact,
         new_id: Callable[[], str],
         entropy: Callable[[], int],
+        now: Callable[[], datetime],
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
         tool_classes: Mapping[str, str],
     ) -> None:
         self._dispatcher = dispatcher
@@ -70,12 +74,14 @@ class Rooms:
         self._redact = redact
         self._new_id = new_id
         self._entropy = entropy
+        self._now = now
+        self._timeouts = timeouts
         self._tool_classes = tool_classes
 
     async def open(self, caller: Caller, command: OpenRoom, key: str | None) -> Answer:
         """201 `{"id", "seq", "chain"}`."""
         room_id = short_id(self._entropy())
-        context = Context(caller, room_id, caller.tenant, limits=self._limits)
+        context = self._context(caller, room_id, caller.tenant, 0, 0)
         decision = decide.open_room(command, context)
         decided = self._encode(Decision(decision.events, answer={"id": room_id}))
         idempotency = self._dispatcher.key(caller, "open_room", "", key, command, 201, decided.answer)
@@ -85,29 +91,29 @@ class Rooms:
 
     async def post_message(self, caller: Caller, room_id: str, command: PostMessage, key: str | None) -> Answer:
         """201 `{"seq", "id", "chain"}`."""
-        return await self._run(caller, room_id, command, decide.post_message, "chat", key, status=201)
+        return await self._run(caller, room_id, command, messages.post_message, "chat", key, status=201)
 
     async def add_member(self, caller: Caller, room_id: str, command: AddMember, key: str | None) -> Answer:
         """200 `{"seq", "chain"}`; a member who has that role already changes nothing."""
-        return await self._run(caller, room_id, command, decide.add_member, "invite", key)
+        return await self._run(caller, room_id, command, members.add_member, "invite", key)
 
     async def remove_member(self, caller: Caller, room_id: str, command: RemoveMember, key: str | None) -> Answer:
         """200 `{"seq", "chain"}`."""
         action: Action = "read" if command.principal == str(caller.principal) else "invite"
-        return await self._run(caller, room_id, command, decide.remove_member, action, key)
+        return await self._run(caller, room_id, command, members.remove_member, action, key)
 
     async def close(self, caller: Caller, room_id: str, command: CloseRoom, key: str | None) -> Answer:
         """200 `{"seq", "chain"}`; the room is sealed."""
         return await self._run(caller, room_id, command, decide.close_room, "close", key)
 
-    async def check_start(self, caller: Caller, room_id: str) -> None:
+    async def check_start(self, caller: Caller, room_id: str, command: StartRun) -> None:
         """Refuse a hello that no lease could save. Raises NotVisible, RunNotLive, Sealed."""
-        await self._run(caller, room_id, None, decide.check_start, None, None)
+        await self._run(caller, room_id, command, runs.check_start, None, None)
 
     async def start_run(self, caller: Caller, room_id: str, command: StartRun, lease_epoch: int) -> Answer:
         """200 with the run's cursors; the first hello registers the run. The caller holds the lease."""
         fence = Fence(RUN_LEASE, caller.principal.id, lease_epoch)
-        return await self._run(caller, room_id, command, decide.start_run, None, None, fence=fence)
+        return await self._run(caller, room_id, command, runs.start_run, None, None, fence=fence)
 
     async def record(self, caller: Caller, room_id: str, items: Sequence[CheckedItem], lease_epoch: int) -> Answer:
         """200 `{"afterHarnessSeq", "afterStatusSeq"}`; fenced on the run's lease."""
@@ -121,7 +127,7 @@ class Rooms:
 
     async def end_run(self, caller: Caller, room_id: str, command: EndRun) -> Answer:
         """200 `{"seq"}`."""
-        return await self._run(caller, room_id, command, decide.end_run, None, None)
+        return await self._run(caller, room_id, command, runs.end_run, None, None)
 
     async def _run(
         self,
@@ -142,11 +148,25 @@ class Rooms:
                 require(room, room_id, head.tenant, caller, action)
 
         def decided(room: Room, head: Head) -> Decided:
-            context = Context(caller, room_id, head.tenant, head.version, head.bytes, self._limits)
-            return self._encode(decide.sealing(room, decision(room, command, context), context, _size))
+            context = self._context(caller, room_id, head.tenant, head.version, head.bytes)
+            return self._encode(sealing(room, decision(room, command, context), context, _size))
 
         idempotency = self._dispatcher.key(caller, decision.__name__, stream, key, command, status)
         return await self._dispatcher.run(ROOM, stream, authorize, decided, key=idempotency, fence=fence, status=status)
+
+    def _context(self, caller: Caller, room_id: str, tenant: str, version: int, stored_bytes: int) -> Context:
+        return Context(
+            caller,
+            room_id,
+            tenant,
+            self._now(),
+            version,
+            stored_bytes,
+            self._limits,
+            self._timeouts,
+            fresh_id=short_id(self._entropy()),
+            fresh_ulid=self._new_id(),
+        )
 
     def _encode(self, decision: Decision) -> Decided:
         rows: list[EventRow] = []

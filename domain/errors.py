@@ -89,6 +89,30 @@ class LeaseLost(Conflict):
     code = "lease_lost"
 
 
+class StaleEpoch(Conflict):
+    """The driver token moved since the caller looked (409). `driver` and `driverEpoch` say where it is."""
+
+    code = "stale_epoch"
+
+
+class NoRunningRun(Conflict):
+    """There is no running run that this could reach (409)."""
+
+    code = "no_running_run"
+
+
+class NotQueued(Conflict):
+    """The message waits for no run: it was removed, promoted or consumed, or it never waited (409)."""
+
+    code = "not_queued"
+
+
+class HumanDrives(Conflict):
+    """A system starts no run while a human drives the room (409)."""
+
+    code = "human_drives"
+
+
 class HoldsDriver(Conflict):
     """The member holds the driver token; it must be given on first (409)."""
 
@@ -159,6 +183,12 @@ class TooLong(MinutebookError):
     code = "too_long"
 
 
+class ReviewerNeedsPr(MinutebookError):
+    """A reviewer's run needs a pull request to look at (422)."""
+
+    code = "reviewer_needs_pr"
+
+
 class KeyReused(MinutebookError):
     """The idempotency key was used with another request (422)."""
 
@@ -169,6 +199,12 @@ class RateLimited(MinutebookError):
     """Too many requests from this principal (429). `retryAfterMs` says when to come back."""
 
     code = "rate_limited"
+
+
+class QueueFull(MinutebookError):
+    """Too much waits already for the next run or the running one (429). `retryAfterMs` says when to come back."""
+
+    code = "queue_full"
 
 
 class Unavailable(MinutebookError):

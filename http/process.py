@@ -21,7 +21,7 @@ from ulid import ULID
 from ..commands.dispatcher import Bounds, Dispatcher, Fingerprints
 from ..commands.ports import no_redaction
 from ..commands.rooms import Rooms
-from ..domain.rooms.decide import Limits
+from ..domain.rooms.context import Limits
 from ..infra.database import Database
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.export_reader import ExportReader
@@ -265,6 +265,7 @@ def _rooms(settings: Settings, dispatcher: Dispatcher) -> Rooms:
         redact=no_redaction,
         new_id=lambda: str(ULID()),
         entropy=lambda: secrets.randbits(40),
+        now=_now,
         tool_classes=classes,
     )
 

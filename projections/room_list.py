@@ -68,4 +68,4 @@ def phase(room: Room, last_ts: datetime, now: datetime) -> Phase:
         return "Closed"
     if room.run is not None:
         return "AwaitingHuman" if now - last_ts >= AWAITING_AFTER else "Active"
-    return "Idle" if room.ended_runs else "Open"
+    return "Idle" if any(record.phase == "ended" for record in room.runs.values()) else "Open"

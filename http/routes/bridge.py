@@ -54,11 +54,12 @@ async def hello(caller: TheCaller, services: TheServices) -> Response[Hello]:
     """Claim the room's lease; the first hello of a run registers it."""
     room_id = _room_of(caller)
     run_id = caller.principal.id
-    await services.rooms.check_start(caller, room_id)
+    command = StartRun(caller.run_role or DEFAULT_ROLE)
+    await services.rooms.check_start(caller, room_id, command)
     epoch, holder = await services.store.take(stream_of(room_id), RUN_LEASE, run_id, LEASE_TTL_S)
     if epoch == 0:
         raise RoomBusy("Another run is running in this room; wait until it has ended.", holder=f"agent:{holder}")
-    answer = await services.rooms.start_run(caller, room_id, StartRun(caller.run_role or DEFAULT_ROLE), epoch)
+    answer = await services.rooms.start_run(caller, room_id, command, epoch)
     cursors = msgspec.convert(answer.body, Cursors)
     body = Hello(
         room_id,

@@ -144,9 +144,7 @@ PROMISED = {
 """The codes that clients may rely on (http.md, Errors)."""
 
 NOT_YET = {
-    *("stale_epoch", "no_running_run", "not_queued", "human_drives"),
-    *("stale_consent", "not_replayable", "reviewer_needs_pr", "unknown_target"),
-    *("fan_out_exceeded", "queue_full"),
+    *("stale_consent", "not_replayable", "unknown_target", "fan_out_exceeded"),
 }
 """Promised codes of parts that are not built yet."""
 

@@ -20,7 +20,7 @@ from minutebook.commands.ports import no_redaction
 from minutebook.commands.rooms import Rooms, stream_of
 from minutebook.domain.principals import Caller, Principal
 from minutebook.domain.rooms.commands import OpenRoom, PostMessage
-from minutebook.domain.rooms.decide import Limits
+from minutebook.domain.rooms.context import Limits
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.store import Entry, PostgresStore
@@ -105,6 +105,7 @@ async def _append_and_read(url: str, new_id: Callable[[], str]) -> list[Entry]:
             redact=no_redaction,
             new_id=new_id,
             entropy=lambda: 12345,
+            now=lambda: datetime.now(UTC),
             tool_classes={},
         )
         caller = Caller(Principal("human", "alice"), "default", is_member=True)

@@ -11,7 +11,7 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 from minutebook.domain.errors import Damaged
 from minutebook.domain.events import Event, Unstorable
-from minutebook.domain.rooms.decide import NewEvent
+from minutebook.domain.rooms.context import NewEvent
 from minutebook.domain.rooms.events import (
     ROOM_EVENTS,
     HarnessReported,

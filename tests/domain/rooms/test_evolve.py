@@ -26,7 +26,9 @@ from minutebook.domain.rooms.events import (
     ToolReturned,
     TurnReported,
 )
-from minutebook.domain.rooms.state import INITIAL, MAX_OPEN_CALLS, Member, Room, Run, evolve
+from minutebook.domain.rooms.run_state import MAX_OPEN_CALLS, Run, RunRecord
+from minutebook.domain.rooms.state import INITIAL, Member, Room, evolve
+from room_samples import FULL
 from room_scenes import OPENED, RUN, STARTED, given, pushed
 
 CALL = ToolCalled("c1", "bash", {}, None)
@@ -56,7 +58,8 @@ def run(**fields: Any) -> dict[str, Any]:
     ("room", "event", "changes"),
     [
         (OPEN, RoomClosed("done"), {"is_open": False, "is_closed": True}),
-        (OPEN, LimitReached("concurrent_run"), {}),
+        (OPEN, LimitReached("events"), {}),
+        (OPEN, LimitReached("concurrent_run", "otherrun"), {"contenders": ("otherrun",)}),
         (
             OPEN,
             ParticipantJoined("human:nora", "watcher", True),
@@ -80,9 +83,9 @@ def run(**fields: Any) -> dict[str, Any]:
             },
         ),
         (OPEN, ParticipantLeft("human:nobody"), {}),
-        (OPEN, RunStarted(RUN, "implementer"), run()),
-        (RUNNING, RunEnded(RUN, "stuck"), {"run": None, "ended_runs": {RUN: "stuck"}}),
-        (RUNNING, RunEnded("otherrun", "lost"), {"ended_runs": {"otherrun": "lost"}}),
+        (OPEN, RunStarted(RUN, "implementer"), {**run(), "runs": {RUN: RunRecord("implementer", "running")}}),
+        (RUNNING, RunEnded(RUN, "stuck"), {"run": None, "runs": {RUN: RunRecord("implementer", "ended", "stuck")}}),
+        (RUNNING, RunEnded("otherrun", "lost"), {"runs": {**RUNNING.runs, "otherrun": RunRecord("", "ended", "lost")}}),
         (RUNNING, PayloadErased(1), {}),
         (RUNNING, SAID, {}),
         (RUNNING, pushed("events:4", SAID), run(events_seq=4)),
@@ -144,27 +147,13 @@ def test_every_declared_event_is_folded(event: type[Any], room: Room) -> None:
         assert isinstance(evolve(room, pushed("events:1", sample)), Room)
 
 
-SAMPLES = (
-    OPENED,
-    RoomClosed(),
-    LimitReached("bytes"),
-    *STARTED,
-    ParticipantRoleChanged("human:wanda", "owner", True),
-    ParticipantLeft("human:wanda"),
-    RunEnded(RUN, "lost"),
-    PayloadErased(1),
-    SAID,
-    TurnReported(RUN, "t1", "failed"),
-    CALL,
-    RESULT,
-    HarnessReported("delivered"),
-)
+SAMPLES = FULL
 
 
 def test_b79_what_this_version_does_not_know_is_kept_as_opaque() -> None:
     assert ROOM_EVENTS.decode("applause", 1, b"{}") == Opaque("applause", 1)
     assert ROOM_EVENTS.decode("message", 2, b'{"words":[]}') == Opaque("message", 2)
-    assert ROOM_EVENTS.decode("state_changed", 1, b'{"kind":"forked_from"}') == Opaque("state_changed", 1)
+    assert ROOM_EVENTS.decode("state_changed", 1, b'{"kind":"applauded"}') == Opaque("state_changed", 1)
     assert evolve(RUNNING, pushed("", Opaque("applause", 1))) == RUNNING
 
 

@@ -7,8 +7,9 @@ import pytest
 from minutebook.domain.errors import Forbidden, Invalid, NotVisible, RunNotLive, Sealed, TooLarge
 from minutebook.domain.principals import Caller
 from minutebook.domain.rooms.commands import MAX_RECIPIENTS, PostMessage
-from minutebook.domain.rooms.decide import Limits, post_message
+from minutebook.domain.rooms.context import Limits
 from minutebook.domain.rooms.events import MessagePosted, RoomClosed, RunEnded
+from minutebook.domain.rooms.messages import post_message
 from room_scenes import (
     COLLABORATOR,
     MEMBER_OF_GROUP,
@@ -91,8 +92,11 @@ def test_recipients_are_principals() -> None:
     "body",
     [
         {"text": ""},
-        {"text": "x", "kind": "review_verdict"},
-        {"text": "x", "delivery": "steering"},
+        {"text": "x", "kind": "policy"},
+        {"text": "x", "delivery": "at once"},
+        {"text": "x", "driverEpoch": 0},
+        {"text": "x", "verdict": "perhaps"},
+        {"text": "x", "commit": "HEAD"},
         {"text": "x", "to": ["human:a"] * (MAX_RECIPIENTS + 1)},
         {"text": "x", "causedBy": 0},
         {"text": "x", "actor": "human:boss"},

@@ -9,7 +9,7 @@ import pytest
 from minutebook.domain.errors import Forbidden, Invalid, RunNotLive
 from minutebook.domain.events import Unstorable
 from minutebook.domain.principals import Caller
-from minutebook.domain.rooms.decide import Limits
+from minutebook.domain.rooms.context import Limits
 from minutebook.domain.rooms.events import (
     ROOM_EVENTS,
     HarnessReported,

@@ -22,23 +22,16 @@ from minutebook.domain.rooms.commands import (
     RemoveMember,
     StartRun,
 )
-from minutebook.domain.rooms.decide import (
-    Context,
-    Decision,
-    Limits,
-    add_member,
-    close_room,
-    end_run,
-    open_room,
-    post_message,
-    remove_member,
-    sealing,
-    start_run,
-)
+from minutebook.domain.rooms.context import Context, Decision, Limits
+from minutebook.domain.rooms.decide import close_room, open_room
 from minutebook.domain.rooms.events import EndReason, Role
+from minutebook.domain.rooms.members import add_member, remove_member
+from minutebook.domain.rooms.messages import post_message
 from minutebook.domain.rooms.rights import decide_right
+from minutebook.domain.rooms.runs import end_run, start_run
+from minutebook.domain.rooms.sealing import sealing
 from minutebook.domain.rooms.state import INITIAL, Room, evolve
-from room_scenes import ADMIN, ROOM, SYSTEM, TENANT, agent, human, pushing
+from room_scenes import ADMIN, NOW, ROOM, SYSTEM, TENANT, agent, human, pushing
 
 MEMBERS = 5
 EVENTS = 10
@@ -64,7 +57,7 @@ class RoomMachine(RuleBasedStateMachine):
 
     def ask(self, caller: Caller, decide: Callable[[Room, Context], Decision]) -> Decision | None:
         """Decide and append; None for a refusal."""
-        context = Context(caller, ROOM, TENANT, len(self.log), self.bytes, self.limits)
+        context = Context(caller, ROOM, TENANT, NOW, len(self.log), self.bytes, self.limits)
         try:
             decision = sealing(self.room, decide(self.room, context), context, size)
         except MinutebookError:
@@ -105,7 +98,7 @@ class RoomMachine(RuleBasedStateMachine):
         before = self.room.run
         decision = self.ask(caller, lambda room, context: start_run(room, StartRun("implementer"), context))
         if decision is not None and before is not None and before.run_id != caller.principal.id:
-            assert before.run_id in self.room.ended_runs
+            assert self.room.runs[before.run_id].phase == "ended"
 
     @rule(caller=run_callers, ahead=st.integers(0, 2), kind=st.sampled_from(["started", "completed", "event"]))
     def push(self, caller: Caller, ahead: int, kind: str) -> None:
@@ -138,7 +131,7 @@ class RoomMachine(RuleBasedStateMachine):
         present = [name for name in self.room.present if name.startswith("agent:")]
         assert present == ([] if self.room.run is None else [f"agent:{self.room.run.run_id}"])
         if self.room.run is not None:
-            assert self.room.run.run_id not in self.room.ended_runs
+            assert self.room.runs[self.room.run.run_id].phase == "running"
 
     @invariant()
     def people_who_are_present_are_members(self) -> None:

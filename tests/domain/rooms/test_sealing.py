@@ -8,16 +8,8 @@ import msgspec
 import pytest
 from minutebook.domain.principals import SERVER
 from minutebook.domain.rooms.commands import CloseRoom, EndRun, PostMessage, StartRun
-from minutebook.domain.rooms.decide import (
-    Context,
-    Decision,
-    Limits,
-    close_room,
-    end_run,
-    post_message,
-    sealing,
-    start_run,
-)
+from minutebook.domain.rooms.context import Decision, Limits
+from minutebook.domain.rooms.decide import close_room
 from minutebook.domain.rooms.events import (
     LimitReached,
     MessagePosted,
@@ -26,7 +18,10 @@ from minutebook.domain.rooms.events import (
     RunEnded,
     TurnReported,
 )
-from room_scenes import OPENED, OWNER, ROOM, RUN, RUNNING, STARTED, TENANT, asked, given, pushed, pushing
+from minutebook.domain.rooms.messages import post_message
+from minutebook.domain.rooms.runs import end_run, start_run
+from minutebook.domain.rooms.sealing import sealing
+from room_scenes import OPENED, OWNER, RUN, RUNNING, STARTED, asked, context_of, given, pushed, pushing
 
 HELLO = PostMessage("hello")
 
@@ -40,7 +35,7 @@ def sealed_by(decide: Any, *, events: int = 100_000, bytes_: int = 1 << 28, stor
     """A decision taken through the limits of its room."""
 
     def both(room: Any, version: int) -> Decision:
-        context = Context(OWNER, ROOM, TENANT, version, stored, Limits(events=events, bytes=bytes_))
+        context = context_of(OWNER, version, stored, Limits(events=events, bytes=bytes_))
         return sealing(room, decide(room, version), context, size)
 
     return both

@@ -6,7 +6,6 @@ import pytest
 from minutebook.domain.errors import NotVisible, RunNotLive, Sealed
 from minutebook.domain.principals import SERVER, Caller
 from minutebook.domain.rooms.commands import StartRun
-from minutebook.domain.rooms.decide import check_start, start_run
 from minutebook.domain.rooms.events import (
     HarnessReported,
     ParticipantJoined,
@@ -17,6 +16,7 @@ from minutebook.domain.rooms.events import (
     ToolCalled,
     TurnReported,
 )
+from minutebook.domain.rooms.runs import check_start, start_run
 from room_scenes import (
     NEXT_RUN,
     OPENED,
@@ -86,4 +86,4 @@ def test_a_closed_room_takes_no_run(decision: object) -> None:
 
 
 def test_a_check_decides_nothing() -> None:
-    given(OPENED).when(asked(check_start, None, RUNNING)).then_nothing()
+    given(OPENED).when(asked(check_start, HELLO, RUNNING)).then_nothing()
