@@ -17,19 +17,25 @@ BEGIN
                 WHEN s.sealed THEN 'MB002 the stream is sealed'
                 WHEN i.seq <> coalesce(lag(i.seq) OVER w, s.version) + 1 THEN 'MB003 seq does not follow the stream'
                 WHEN (i.prev_hash = coalesce(lag(i.hash) OVER w, s.head_hash)
-                    AND i.bytes = octet_length(i.payload::text)
-                    AND octet_length(i.salt) = 16
-                    AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8'))
+                    AND (i.payload IS NULL OR i.bytes = octet_length(i.payload::text)
+                        AND octet_length(i.salt) = 16
+                        AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8')))
                     AND i.hash = minutebook.event_hash(s.name, i.seq, i.id, i.type, i.schema_version, i.actor_kind,
                         i.actor_id, i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
                         i.origin_client, i.origin_key, i.commitment, i.prev_hash)) IS NOT TRUE
                     THEN 'MB006 the hash is not that of the event at its place'
-                -- Recorded now, or at the time of the event before where the clock has run back since.
-                WHEN i.ts < coalesce(lag(i.ts) OVER w, s.last_ts) OR i.ts > clock_timestamp()
-                    AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
-                    OR i.ts < statement_timestamp()
-                    AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts)
-                    THEN 'MB007 the time is not that of the append'
+                WHEN i.ts < coalesce(lag(i.ts) OVER w, s.last_ts)
+                    THEN 'MB007 the time is before that of the event before'
+                -- Recorded now, or at the time of the event before where the clock has run back since; only what a fork
+                -- copies is older, and only that may have lost its payload.
+                WHEN (i.payload IS NULL
+                    OR (i.ts > clock_timestamp() OR i.ts < statement_timestamp())
+                    AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts))
+                    AND NOT minutebook.is_copy(i.seq, i.type, i.schema_version, i.actor_kind, i.actor_id, i.actor_role,
+                        i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes, i.origin_client, i.payload,
+                        i.bytes, i.salt, i.commitment)
+                    THEN CASE WHEN i.payload IS NULL THEN 'MB006 an event enters the log with its payload'
+                        ELSE 'MB007 the time is not that of the append' END
                 END AS fault
             FROM inserted i
             LEFT JOIN minutebook.streams s ON s.id = ANY (ARRAY[i.stream_id])  -- never by a walk: see append_v1
