@@ -29,12 +29,16 @@ log = structlog.get_logger(__name__)
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What a decision came to: rows to append, the same as events to fold, and the answer's own fields."""
+    """What a decision came to: rows to append, the same as events to fold, and the answer's own fields.
+
+    refusal: what the caller is told instead, once the rows are stored.
+    """
 
     rows: Sequence[EventRow]
     events: Sequence[tuple[Any, Any]]
     seal: bool
     answer: dict[str, Any]
+    refusal: MinutebookError | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -75,12 +79,13 @@ class Request(msgspec.Struct, Generic[S]):
 
 
 class _Step(msgspec.Struct, Generic[S], frozen=True):
-    """A decided command in a round: its item, its answer's fields, and the state once it is stored."""
+    """A decided command in a round: its item, its answer's fields or refusal, and the state once it is stored."""
 
     request: Request[S]
     item: Append
     fields: dict[str, Any]
     after: Loaded[S]
+    refusal: MinutebookError | None
 
 
 class Mailbox(Generic[S]):
@@ -197,7 +202,7 @@ class Mailbox(Generic[S]):
         self._is_fresh = True
 
     def _step(self, request: Request[S], decided: Decided, at: Loaded[S]) -> _Step[S]:
-        key = request.key
+        key = request.key if decided.refusal is None else None  # a refused command burns no key
         if key is not None and decided.answer:
             key = msgspec.structs.replace(key, answer={**key.answer, **decided.answer})
         item = Append(self.stream, at.head.version, decided.rows, seal=decided.seal, fence=request.fence, key=key)
@@ -209,7 +214,7 @@ class Mailbox(Generic[S]):
             origin_key = row.origin_key if isinstance(row.origin_key, str) else None
             state = self._kind.evolve(state, Recorded(seq, actor, run_id, origin_key, event, tuple(row.classes)))
         head = msgspec.structs.replace(at.head, version=seq, bytes=size, sealed=at.head.sealed or decided.seal)
-        return _Step(request, item, decided.answer, Loaded(state, head, at.snapshot_seq))
+        return _Step(request, item, decided.answer, Loaded(state, head, at.snapshot_seq), decided.refusal)
 
     async def _append(self, settled: Loaded[S], steps: list[_Step[S]]) -> None:
         self._is_fresh = False
@@ -237,7 +242,7 @@ class Mailbox(Generic[S]):
             if outcome.kind == "appended" and is_settled:
                 head = msgspec.structs.replace(step.after.head, bytes=outcome.bytes, chain=outcome.chain or "")
                 settled = Loaded(step.after.state, head, settled.snapshot_seq)
-                step.request.answer(_first_answer(step, outcome))
+                _tell(step, outcome)
             else:
                 is_settled = False
                 if not _settle_other(step, outcome):
@@ -307,6 +312,14 @@ def _settle_other(step: _Step[Any], outcome: Outcome) -> bool:
                 return False
             request.fail(Unavailable("Others keep changing this room; try again.", retryAfterMs=RETRY_AFTER_MS))
     return True
+
+
+def _tell(step: _Step[Any], outcome: Outcome) -> None:
+    """Answer what was appended; with a refusal, where all that could be done was to say why."""
+    if step.refusal is None:
+        step.request.answer(_first_answer(step, outcome))
+    else:
+        step.request.fail(step.refusal)
 
 
 def _first_answer(step: _Step[Any], outcome: Outcome) -> Answer:

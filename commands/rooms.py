@@ -181,7 +181,7 @@ class Rooms:
                 event = ROOM_EVENTS.decode(event.type, event.version, raw)
             rows.append(_row(new, self._new_id(), raw, redactions))
             events.append((new.actor, event))
-        return Decided(rows, events, decision.seal, decision.answer)
+        return Decided(rows, events, decision.seal, decision.answer, decision.refusal)
 
 
 def _size(new: NewEvent) -> int:

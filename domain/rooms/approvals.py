@@ -114,13 +114,13 @@ def _settled(approvals: Approvals, event: ApprovalDecided) -> Approvals:
 def settled_by_server(asked: Approval, decision: ApprovalOutcome) -> NewEvent:
     """The end of a request that time or its run brought; by its fixed key, a second server's try is a duplicate."""
     event = ApprovalDecided(asked.approval_id, asked.digest, decision)
-    new = by_server(event, decision_key(asked), run_id=asked.run_id, caused_by=asked.seq)
+    new = by_server(event, decision_key(asked.approval_id), run_id=asked.run_id, caused_by=asked.seq)
     return replace(new, classes=asked.classes)
 
 
-def decision_key(asked: Approval) -> str:
+def decision_key(approval_id: str) -> str:
     """The one key under which the decision of a request is stored, whoever decides."""
-    return f"approval:{asked.approval_id}"
+    return f"approval:{approval_id}"
 
 
 def supersede_run(room: Room, run_id: str, context: Context) -> tuple[NewEvent, ...]:

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta
 from msgspec.structs import replace
 
 from ..errors import AlreadyDecided, DigestMismatch, FourEyes, KeyReused, NotVisible, TooManyPending
-from ..principals import SERVER_COMPONENT, Principal
+from ..principals import SERVER, SERVER_COMPONENT, Principal
 from ..visibility import cleared
 from .acting import allow, by_caller, check_reason, refuse_sealed
 from .approval_events import ActionClass, ApprovalDecided, ApprovalOutcome, ApprovalRequested
@@ -21,11 +21,11 @@ from .approval_policy import Effect
 from .approvals import REQUEST_KEY, Approval, action_digest, decision_key, settled_by_server, stamp
 from .commands import MAX_REASON_BYTES, Command
 from .context import Context, Decision, NewEvent
-from .run_state import Run
+from .run_state import DecisionDelivery, Run
 from .state import POLICY, Room
 
 MAX_PENDING = 32
-"""Requests of a run that may wait for a person at once."""
+"""Requests of a run that may wait at once: for a person, or decided for its bridge to hear of it."""
 
 MAX_EVENT_ID_CHARS = 128
 MAX_CALL_ID_CHARS = 256
@@ -65,6 +65,7 @@ def request_approval(
 ) -> Decision:
     """A run asks leave for one call; its policy may answer at once, and what was asked before is answered as it stands.
 
+    A call that has its result already needs no leave any more: its request is superseded at once.
     tool_classes: visibility class by tool name, from the settings; the request has that of the tool of its call, or
     every class where the call is not known yet. Raises TooManyPending; KeyReused where the bridge's number stands for
     another action. The answer carries `approvalId`, `actionDigest`, `expiresAt` and, once there is one, `decision`.
@@ -77,7 +78,8 @@ def request_approval(
         return _asked_again(known, command)
     policy = room.approval_settings
     effect = policy.effect(command.class_)
-    if effect == "human" and len(room.approvals.pending) >= MAX_PENDING:
+    decision = "superseded" if command.call_id in run.answered else _AT_ONCE[effect]
+    if decision is None and len(room.approvals.pending) + _undelivered(run) >= MAX_PENDING:
         raise TooManyPending(f"{MAX_PENDING} requests of this run wait already; go on once some are decided.")
     approval_id = context.fresh_ulid
     digest = action_digest(approval_id, command.action)
@@ -90,14 +92,18 @@ def request_approval(
     request = replace(
         by_caller(room, asked, context), origin="harness", classes=classes, origin_client=run.run_id, origin_key=key
     )
-    decision = _AT_ONCE[effect]
     answer = _answer(approval_id, digest, expires_at, decision)
     if decision is None:
         return Decision((request,), answer=answer)
-    event = ApprovalDecided(approval_id, digest, decision)
-    approval_key = f"approval:{approval_id}"
     at_once = NewEvent(
-        event, _POLICY, None, run.run_id, context.version + 1, "broker", classes, SERVER_COMPONENT, approval_key
+        ApprovalDecided(approval_id, digest, decision),
+        SERVER if decision == "superseded" else _POLICY,
+        run_id=run.run_id,
+        caused_by=context.version + 1,
+        origin="broker",
+        classes=classes,
+        origin_client=SERVER_COMPONENT,
+        origin_key=decision_key(approval_id),
     )
     return Decision((request, at_once), answer=answer)
 
@@ -132,7 +138,7 @@ def decide_approval(room: Room, command: DecideApproval, context: Context) -> De
         run_id=asked.run_id,
         classes=asked.classes,
         origin_client=SERVER_COMPONENT,
-        origin_key=decision_key(asked),
+        origin_key=decision_key(asked.approval_id),
     )
     return Decision((decided,), answer={"decision": command.decision})
 
@@ -144,6 +150,10 @@ def expire_approvals(room: Room, command: None, context: Context) -> Decision:  
         return Decision()
     found = ((asked, _lost(room, asked, context)) for asked in room.approvals.pending.values())
     return Decision(tuple(settled_by_server(asked, lost) for asked, lost in found if lost is not None))
+
+
+def _undelivered(run: Run) -> int:
+    return sum(isinstance(each, DecisionDelivery) for each in run.deliveries)
 
 
 def _lost(room: Room, asked: Approval, context: Context) -> ApprovalOutcome | None:

@@ -12,6 +12,7 @@ from .commands import Command, Ref, Url
 from .context import Context
 from .fork import ForkedFrom
 from .handoff import RunRole
+from .runs import NEEDS_PULL_REQUEST
 from .state import Room
 
 MAX_NOTE_CHARS = 1024
@@ -39,8 +40,8 @@ def fork_room(room: Room, command: ForkRoom, context: Context) -> ForkedFrom:
         raise Invalid.at("$.seq", f"must be the seq of an event of this room; the last is {context.version}")
     if command.seq + 1 >= context.limits.events:
         raise TooLong(f"A fork of so many events has no room left; fork before event {context.limits.events - 1}.")
-    if command.role == "reviewer" and command.pull_request is None:
-        raise ReviewerNeedsPr("A reviewer's run needs a pull request; name one.")
+    if command.role in NEEDS_PULL_REQUEST and command.pull_request is None:
+        raise ReviewerNeedsPr("A reviewer's run needs a pull request to look at; name it.")
     if command.pull_request is not None and command.role is None:
         raise Invalid.at("$.pullRequest", "is for a first run, whose role is missing")
     return ForkedFrom(
@@ -50,3 +51,13 @@ def fork_room(room: Room, command: ForkRoom, context: Context) -> ForkedFrom:
         owner=str(context.caller.principal),
         note=UNSET if command.note is None else command.note,
     )
+
+
+def latest_commit(room: Room) -> str | None:
+    """The latest commit that a run named in a handoff or verdict: where a fork's first run starts."""
+    quotes = (quote for quote in (room.last_handoff, room.last_verdict) if quote is not None)
+    by_agents = [quote for quote in quotes if quote.author.startswith("agent:") and quote.commit is not UNSET]
+    if not by_agents:
+        return None
+    commit = max(by_agents, key=lambda quote: quote.seq).commit
+    return None if commit is UNSET else commit

@@ -14,6 +14,9 @@ from .events import AckKind, EndReason, ToolCalled, ToolReturned
 MAX_OPEN_CALLS = 256
 """Tool calls of a run that are remembered until their result comes; the oldest is forgotten first."""
 
+MAX_ANSWERED_CALLS = 256
+"""Answered tool calls of a run that are remembered, so that no leave is asked for them any more."""
+
 ItemStream = Literal["events", "status"]
 """The two numbered streams of a bridge (http.md)."""
 
@@ -77,8 +80,9 @@ class RunRecord(Struct, frozen=True):
 class Run(Struct, frozen=True):
     """The running run: how far its two item streams are stored, its open turn, its open calls (callId to tool).
 
-    deliveries: what waits to be delivered to it, in order, until its bridge acknowledges it. prompted_by: who requested
-    it, steered it, or wrote a queued message that its brief consumed or that was promoted to it.
+    answered: the last calls that have their results. deliveries: what waits to be delivered to it, in order, until its
+    bridge acknowledges it. prompted_by: who requested it, steered it, or wrote a queued message that its brief consumed
+    or that was promoted to it.
     """
 
     run_id: str
@@ -87,6 +91,7 @@ class Run(Struct, frozen=True):
     status_seq: int = 0
     open_turn: str | None = None
     calls: dict[str, str] = {}
+    answered: tuple[str, ...] = ()
     branch: str | None = None
     task_url: str | None = None
     prompted_by: tuple[str, ...] = ()
@@ -123,14 +128,15 @@ def with_call(run: Run, event: ToolCalled) -> Run:
     calls = {**run.calls, event.call_id: event.tool}
     if len(calls) > MAX_OPEN_CALLS:
         del calls[next(iter(calls))]
-    return replace(run, calls=calls)
+    answered = tuple(call for call in run.answered if call != event.call_id)
+    return replace(run, calls=calls, answered=answered)
 
 
 def without_call(run: Run, event: ToolReturned) -> Run:
     """The run once a tool answered."""
-    if event.call_id not in run.calls:
-        return run
-    return replace(run, calls={call: tool for call, tool in run.calls.items() if call != event.call_id})
+    answered = (*(call for call in run.answered if call != event.call_id), event.call_id)[-MAX_ANSWERED_CALLS:]
+    calls = {call: tool for call, tool in run.calls.items() if call != event.call_id}
+    return replace(run, calls=calls, answered=answered)
 
 
 def with_delivery(run: Run, delivery: AnyDelivery, *prompters: str) -> Run:
