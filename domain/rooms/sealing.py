@@ -47,4 +47,4 @@ def sealing(room: Room, decision: Decision, context: Context, size: Callable[[Ne
         by_server(reached),
         by_server(RoomClosed("limit"), "seal"),
     )
-    return Decision((*decision.events, *closing), seal=True, answer=decision.answer)
+    return replace(decision, events=(*decision.events, *closing), seal=True)
