@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from ..errors import TooLarge
+from ..errors import Invalid
 from ..events import Event
 from .acting import allow, by_caller
 from .commands import Command, Commit
@@ -64,7 +64,7 @@ def _run_with(room: Room, tool: RoomTool, summary: str, context: Context) -> Run
     assert run is not None  # noqa: S101 - room tools are the running run's alone
     size = len(summary.encode())
     if size > MAX_SUMMARY_BYTES:
-        raise TooLarge(f"The summary has {size} bytes; at most {MAX_SUMMARY_BYTES} are taken.")
+        raise Invalid.at("$.summary", f"must be at most {MAX_SUMMARY_BYTES} bytes; this one has {size}")
     return run
 
 

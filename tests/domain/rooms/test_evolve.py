@@ -91,7 +91,7 @@ def run(**fields: Any) -> dict[str, Any]:
         (RUNNING, pushed("events:4", SAID), run(events_seq=4)),
         (RUNNING, pushed("events:1", TurnReported(RUN, "t1", "started")), run(events_seq=1, open_turn="t1")),
         (RUNNING, pushed("events:1", CALL), run(events_seq=1, calls={"c1": "bash"})),
-        (RUNNING, pushed("events:1", RESULT), run(events_seq=1)),
+        (RUNNING, pushed("events:1", RESULT), run(events_seq=1, answered=("c1",))),
         (RUNNING, pushed("status:2", HarnessReported("harness_error")), run(status_seq=2)),
         (RUNNING, pushed("events:9", Unstorable("turn", {"refused": True})), run(events_seq=9)),
         (RUNNING, pushed("events:9", Opaque("turn", 2)), run(events_seq=9)),
@@ -120,7 +120,7 @@ def test_a_turn_and_a_call_are_open_until_they_end() -> None:
     room = given(OPENED, *STARTED, pushed("events:1", turn[0]), pushed("events:2", CALL))
     assert room.state.run == Run(RUN, "implementer", 2, 0, "t1", {"c1": "bash"})
     room = given(*room.events, pushed("events:3", RESULT), pushed("events:4", turn[1]))
-    assert room.state.run == Run(RUN, "implementer", 4)
+    assert room.state.run == Run(RUN, "implementer", 4, answered=("c1",))
 
 
 def test_open_calls_are_bounded() -> None:
