@@ -8,10 +8,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
-from ..domain.errors import TooLarge
-from ..domain.events import Event
 from ..domain.ids import short_id
 from ..domain.principals import Caller
 from ..domain.rooms import decide, members, messages, runs
@@ -31,8 +28,9 @@ from ..domain.rooms.rights import Action, require
 from ..domain.rooms.sealing import sealing
 from ..domain.rooms.state import INITIAL, SCHEMA, Room, evolve
 from .dispatcher import Dispatcher
+from .encoding import encode
 from .mailbox import Answer, Decided
-from .ports import Creation, EventRow, Fence, Head, Redact
+from .ports import Creation, Fence, Head, Redact
 from .streams import Kind
 
 
@@ -169,39 +167,8 @@ class Rooms:
         )
 
     def _encode(self, decision: Decision) -> Decided:
-        rows: list[EventRow] = []
-        events: list[tuple[Any, Any]] = []
-        for new in decision.events:
-            payload, redactions = self._redact(new.payload())
-            raw = msgspec.json.encode(payload)
-            if len(raw) > self._limits.payload_bytes:
-                raise TooLarge(f"The payload has {len(raw)} bytes; at most {self._limits.payload_bytes} are taken.")
-            event = new.event
-            if redactions and isinstance(event, Event):
-                event = ROOM_EVENTS.decode(event.type, event.version, raw)
-            rows.append(_row(new, self._new_id(), raw, redactions))
-            events.append((new.actor, event))
-        return Decided(rows, events, decision.seal, decision.answer, decision.refusal)
+        return encode(decision, self._redact, self._limits.payload_bytes, self._new_id)
 
 
 def _size(new: NewEvent) -> int:
     return len(msgspec.json.encode(new.payload()))
-
-
-def _row(new: NewEvent, event_id: str, raw: bytes, redactions: list[str]) -> EventRow:
-    return EventRow(
-        event_id,
-        new.event.type,
-        new.event.version,
-        msgspec.Raw(raw),
-        new.actor.kind,
-        new.actor.id,
-        new.origin,
-        redactions,
-        new.classes,
-        UNSET if new.actor_role is None else new.actor_role,
-        UNSET if new.run_id is None else new.run_id,
-        UNSET if new.caused_by is None else new.caused_by,
-        UNSET if new.origin_client is None else new.origin_client,
-        UNSET if new.origin_key is None else new.origin_key,
-    )

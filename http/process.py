@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from ulid import ULID
 
 from ..commands.dispatcher import Bounds, Dispatcher, Fingerprints
-from ..commands.ports import no_redaction
+from ..commands.ports import Redact
 from ..commands.rooms import Rooms
 from ..domain.rooms.context import Limits
 from ..infra.database import Database
@@ -32,12 +32,14 @@ from ..infra.postgres.readiness import Readiness
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.postgres.views import PROJECTIONS
+from ..infra.redaction.setup import redactor_of
 from ..infra.server_key import server_key
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
 from .app import create_app
 from .live import Hub
 from .metrics import make_registry
+from .redacted import RedactedEdge
 from .services import Services
 
 STOP_S = 10.0
@@ -115,10 +117,12 @@ async def serve_http(
         verifier = TokenVerifier(settings)
         await verifier.start()
         stack.push_async_callback(verifier.close)
-        dispatcher = Dispatcher(store, Fingerprints(server_key(settings)), _bounds(settings))
+        key = server_key(settings)
+        redactor = redactor_of(settings)
+        dispatcher = Dispatcher(store, Fingerprints(key), _bounds(settings))
         services = Services(
             settings,
-            _rooms(settings, dispatcher),
+            _rooms(settings, dispatcher, redactor.value),
             store,
             ViewReader(pool),
             ExportReader(pool),
@@ -147,7 +151,7 @@ async def serve_http(
         readiness = Readiness(pool, list(PROJECTIONS))
         app = create_app(services, verifier, readiness, registry, serves_metrics=serves_metrics)
         config = uvicorn.Config(
-            app,  # pyright: ignore[reportArgumentType]
+            RedactedEdge(app, redactor, key),  # pyright: ignore[reportArgumentType]
             http="httptools",
             loop="uvloop",
             lifespan="off",
@@ -254,7 +258,7 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
-def _rooms(settings: Settings, dispatcher: Dispatcher) -> Rooms:
+def _rooms(settings: Settings, dispatcher: Dispatcher, redact: Redact) -> Rooms:
     limits = settings.limits
     classes = {name: tool.data_class for name, tool in settings.tools.items() if tool.data_class}
     return Rooms(
@@ -262,7 +266,7 @@ def _rooms(settings: Settings, dispatcher: Dispatcher) -> Rooms:
         limits=Limits(
             limits.text_bytes, limits.payload_bytes, limits.room_members, limits.room_events, limits.room_bytes
         ),
-        redact=no_redaction,
+        redact=redact,
         new_id=lambda: str(ULID()),
         entropy=lambda: secrets.randbits(40),
         now=_now,

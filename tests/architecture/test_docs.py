@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 from minutebook.infra.cli.main import app
-from minutebook.infra.settings import leaves
+from minutebook.infra.setting_keys import leaves
 from minutebook.infra.settings_load import load
 from tree import ROOT, name_of
 
