@@ -57,9 +57,10 @@ from room_scenes import (
 
 CHAIN = "cd" * 32
 FORKED = ForkedFrom(ROOM, 3, CHAIN, "human:fay")
+TWO = ForkRoom(2)
 
 
-def forking(command: ForkRoom = ForkRoom(2), caller: Caller = WATCHER, **limits: int) -> Any:
+def forking(command: ForkRoom = TWO, caller: Caller = WATCHER, **limits: int) -> Any:
     """What the fork's own event is, ready for `when`."""
     return asked(fork_room, command, caller, limits=Limits(**limits))
 
