@@ -317,7 +317,7 @@ def _ended(room: Room, event: RunEnded) -> Room:
         room,
         run=None if gone else room.run,
         runs={**room.runs, event.run_id: ended},
-        queue=(*back, *room.queue),
+        queue=tuple(sorted((*back, *room.queue), key=lambda quote: quote.seq)),
     )
 
 
