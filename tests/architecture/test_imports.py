@@ -102,6 +102,8 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "psycopg": ("infra/postgres/",),
     "psycopg_pool": ("infra/postgres/",),
     "eventsourcing": ("infra/interop",),
+    "procrastinate": ("infra/jobs/",),
+    "standardwebhooks": ("infra/webhooks.py",),
     "typer": ("infra/cli/",),
     "rich": ("infra/cli/",),
     "litestar": ("http/",),
