@@ -7,7 +7,7 @@ words of people, and nothing in it can end its fence.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -98,11 +98,5 @@ def _quotation(quote: Quote) -> str:
 
 def _fence(quotations: Sequence[str]) -> str:
     """A line that stands in no quotation: a digest of them all, which nobody can have written into one of them."""
-    return next(fence for fence in _fences(quotations) if not any(fence in each for each in quotations))
-
-
-def _fences(quotations: Sequence[str]) -> Iterator[str]:
-    digest = hashlib.sha256("\0".join(quotations).encode())
-    while True:
-        yield f"=== {digest.hexdigest()[:32]} ==="
-        digest.update(b"another")
+    digest = hashlib.sha256("\0".join(quotations).encode()).hexdigest()
+    return f"=== {digest[:32]} ==="
