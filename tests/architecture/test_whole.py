@@ -18,14 +18,28 @@ from tree import ROOT, parse, python_files
 INTERNAL = {
     "NewMember": "a part of OpenRoom",
     "PushedItem": "the head of RawItem, whose payload is checked apart",
+    "LapseDriver": "of the sweep of drivers",
+    "SweepRun": "of the sweep of runs",
 }
 """Commands that no route takes by themselves, with the reason."""
 
-BY_NOBODY_YET: dict[str, str] = {}
-"""Decisions that no handler calls, with the reason."""
+NO_ROUTE_YET = {
+    *("RemoveQueued", "AtEpoch", "PromoteQueued", "InterruptRun", "RequestDriver", "GiveDriver", "TakeDriver"),
+    *("SetHold", "ReleaseHold", "RequestRun", "Registration", "RegisterRun", "TurnRunAway", "StopRun"),
+    *("Revocation", "RevokeRun"),
+}
+"""Commands whose routes are not built yet."""
+
+BY_NOBODY_YET = {
+    *("remove_queued", "promote_queued", "interrupt_run", "request_driver", "give_driver", "take_driver"),
+    *("lapse_driver", "set_hold", "release_hold", "request_run", "register_run", "turn_run_away", "stop_run"),
+    *("revoke_run", "sweep_run", "request_approval", "decide_approval", "expire_approvals", "record_handoff"),
+    *("record_verdict", "fork_room"),
+}
+"""Decisions whose handlers are not built yet."""
 
 IGNORED = {
-    "evolve": {"LimitReached", "PayloadErased"},
+    "evolve": {"VerdictPosted", "VerdictNotPosted"},
     "describe": set[str](),
 }
 """Events that a fold takes and that change nothing there."""
@@ -55,21 +69,24 @@ def test_every_command_has_a_route_or_is_internal() -> None:
         if isinstance(kind, type) and issubclass(kind, Command) and kind is not Command
     }  # fmt: skip
     routed = {name for route in routes() for name in names_in(route)}
-    assert declared - routed == set(INTERNAL)
+    assert declared - routed == set(INTERNAL) | NO_ROUTE_YET
 
 
 def decisions() -> set[str]:
-    """The decisions of a room, the bridge's among them."""
-    found = {
+    """The decisions of a room: public functions of a command and a context, whatever else they take."""
+    return {
         node.name
-        for node in parse(ROOT / "domain" / "rooms" / "decide.py").body
-        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+        for path in python_files("domain/rooms")
+        for node in parse(path).body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and {each.arg for each in node.args.args} & {"command", "items"}
+        and "context" in {each.arg for each in node.args.args}
     }
-    return found | {"record_items"}
 
 
 def test_every_decision_is_asked_by_a_handler() -> None:
-    assert decisions() - names_in(parse(ROOT / "commands" / "rooms.py")) == set(BY_NOBODY_YET)
+    assert decisions() - names_in(parse(ROOT / "commands" / "rooms.py")) == BY_NOBODY_YET
 
 
 def test_every_decision_has_its_tests() -> None:

@@ -8,9 +8,14 @@ import msgspec
 import pytest
 from minutebook.domain.errors import Damaged
 from minutebook.domain.events import Opaque, Registry, Unstorable
+from minutebook.domain.rooms.approval_policy import STRICTEST, ApprovalPolicy
+from minutebook.domain.rooms.approvals import Approvals
 from minutebook.domain.rooms.events import (
     ROOM_EVENTS,
+    DriverMoved,
+    DriverRequested,
     HarnessReported,
+    HoldSet,
     LimitReached,
     MessagePosted,
     ParticipantJoined,
@@ -21,15 +26,18 @@ from minutebook.domain.rooms.events import (
     RoomEvent,
     RoomOpened,
     RunEnded,
+    RunRequested,
     RunStarted,
     ToolCalled,
     ToolReturned,
     TurnReported,
 )
+from minutebook.domain.rooms.fork import ForkedFrom
+from minutebook.domain.rooms.handoff import HandoffRecorded
 from minutebook.domain.rooms.run_state import MAX_OPEN_CALLS, Run, RunRecord
 from minutebook.domain.rooms.state import INITIAL, Member, Room, evolve
 from room_samples import FULL
-from room_scenes import OPENED, RUN, STARTED, given, pushed
+from room_scenes import OPENED, OWNER, RUN, STARTED, given, pushed, said
 
 CALL = ToolCalled("c1", "bash", {}, None)
 RESULT = ToolReturned("c1", "ok", "", False, 0)
@@ -121,6 +129,35 @@ def test_a_turn_and_a_call_are_open_until_they_end() -> None:
     assert room.state.run == Run(RUN, "implementer", 2, 0, "t1", {"c1": "bash"})
     room = given(*room.events, pushed("events:3", RESULT), pushed("events:4", turn[1]))
     assert room.state.run == Run(RUN, "implementer", 4, answered=("c1",))
+
+
+def test_a_fork_keeps_the_history_and_nothing_that_is_under_way() -> None:
+    room = given(
+        OPENED,
+        said(MessagePosted("next", delivery="queued"), OWNER),
+        RunRequested("waitwait", "tester", (2,), 2, "human:olga"),
+        *STARTED,
+        said(HandoffRecorded("implementer", "tester", "Done.", "0a1b2c3d"), OWNER),
+        said(MessagePosted("and then", delivery="queued"), OWNER),
+        DriverMoved("human:olga", "system:triage", 2, "given"),
+        DriverRequested("human:carl"),
+        LimitReached("concurrent_run", "otherrun"),
+        HoldSet("lawsuit"),
+        RoomClosed(),
+        ForkedFrom("zzzz7777", 12, "ab", "human:carl"),
+    ).state
+    assert (room.owner, room.driver, room.driver_epoch) == ("human:carl", "human:carl", 3)
+    assert (room.members, room.present) == ({"human:carl": Member("owner")}, ("human:carl",))
+    assert (room.run, room.runs, room.queue, room.approvals) == (None, {}, (), Approvals())
+    assert (room.system_holder, room.driver_requests, room.contenders) == (None, (), ())
+    assert (room.is_open, room.is_closed, room.is_held) == (True, False, False)
+    assert (room.retention, room.last_handoff.text) == ("90d", "Done.")
+
+
+def test_a_stored_policy_that_cannot_be_read_asks_people_for_everything() -> None:
+    odd = msgspec.structs.replace(OPENED, approvals={"profile": "lenient"})
+    assert given(odd).state.approval_settings == STRICTEST
+    assert given(OPENED).state.approval_settings == ApprovalPolicy()
 
 
 def test_open_calls_are_bounded() -> None:

@@ -89,6 +89,16 @@ def test_a_run_that_never_came_gives_the_queue_back(reason: Any) -> None:
     assert [quote.seq for quote in room.state.queue] == [2, 4]
 
 
+def test_what_comes_back_stands_where_it_stood() -> None:
+    first = RunRequested("waitwait", "tester", (2,), 2, "system:triage")
+    second = RunRequested(FRESH_RUN, "tester", (4,), 4, "system:triage")
+    room = given(
+        OPENED, QUEUED, first, QUEUED, second,
+        RunEnded("waitwait", "never_joined"), RunEnded(FRESH_RUN, "never_joined"),
+    )  # fmt: skip
+    assert [quote.seq for quote in room.state.queue] == [2, 4]
+
+
 def test_what_was_erased_does_not_come_back() -> None:
     room = given(OPENED, QUEUED, requested(refs=(2,), through=2), PayloadErased(2), RunEnded(FRESH_RUN, "never_joined"))
     assert room.state.queue == ()
