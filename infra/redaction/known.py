@@ -29,14 +29,11 @@ def is_usable(secret: str) -> bool:
 
 
 def forms_of(secret: str) -> set[str]:
-    """The secret itself, in JSON (once and twice escaped), in a URL, in Base64 at each alignment, in hex; in pieces."""
+    """The secret itself, in JSON (escaped up to 3 times), in a URL, in Base64 at each alignment, in hex; in pieces."""
     forms: set[str] = set()
-    for text in {secret, secret.replace("\n", "\r\n"), *_lines(secret)}:
-        forms |= {text, *_escaped(text), *_in_url(text), *_in_base64(text.encode("utf-8", "surrogatepass"))}
-        digits = text.encode("utf-8", "surrogatepass").hex()
-        forms |= {digits, digits.upper()}
-        if _is_hex(text):
-            forms |= {text.lower(), text.upper()}
+    for text in {secret, secret.replace("\n", "\r\n"), *_lines(secret), *_in_other_case(secret)}:
+        data = text.encode("utf-8", "surrogatepass")
+        forms |= {text, data.hex(), data.hex().upper(), *_escaped(text), *_in_url(text), *_in_base64(data)}
     return {piece for form in forms for piece in _pieces(form)}
 
 
@@ -71,9 +68,16 @@ def _lines(secret: str) -> Iterator[str]:
         yield from (line for line in lines if len(line) >= 2 * MIN_SECRET_CHARS and not line.startswith("---"))
 
 
+def _in_other_case(secret: str) -> Iterator[str]:
+    if all(char in "0123456789abcdefABCDEF" for char in secret):
+        yield from (secret.lower(), secret.upper())
+
+
 def _escaped(text: str) -> Iterator[str]:
     for once in {json.dumps(text)[1:-1], escaped_once_more(text)}:
-        yield from (once, once.replace("/", "\\/"), escaped_once_more(once))
+        for form in (once, once.replace("/", "\\/")):
+            twice = escaped_once_more(form)
+            yield from (form, twice, escaped_once_more(twice))
 
 
 def _in_url(text: str) -> Iterator[str]:
@@ -91,10 +95,6 @@ def _in_base64(data: bytes) -> Iterator[str]:
             core = encode(bytes(offset) + data).decode()[first:last]
             if len(core) >= MIN_SECRET_CHARS:
                 yield core
-
-
-def _is_hex(text: str) -> bool:
-    return all(char in "0123456789abcdefABCDEF" for char in text)
 
 
 def _pieces(form: str) -> Iterator[str]:

@@ -35,6 +35,9 @@ MASK = re.compile(rb"\[REDACTED:[a-z][a-z0-9-]{0,63}\]")
 EDGE = r"(?:\b|\\[nrt]|\\u00[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2})"
 """Where a word begins: also behind an escaped character, as in a JSON text within a JSON text."""
 
+REST = r"(?:\b|\w*)"
+"""A word goes whole: what is glued to a secret would else begin a word where it did not before."""
+
 _PLACEHOLDER = Pattern(
     r"(?i)(?:x{3,}|\*+|\.{3,}|-+|<.*|\{.*|\(.*|\$\{.*|\$\(.*|\$[a-z_][a-z0-9_]*|%\(.*|%[a-z_]{1,40}%?"
     r"|(?:your|example|sample|dummy|fake|placeholder|insert|enter|replace|change[-_]?(?:me|it|this))(?:[-_ .].*)?"
@@ -101,15 +104,14 @@ class CompiledRule:
         self.place = place
         source = rule.pattern
         try:
-            author = Pattern(source)
-            if rule.edge:
-                source = f"{EDGE}(?:{source})" if author.groups else f"{EDGE}({source})"
-            self.source = source
-            self._pattern = Pattern(source)
-            beginnings_of(source)
+            if not Pattern(source).groups:
+                source = f"((?:{source}){REST})"
+            self.source = f"{EDGE}(?:{source})" if rule.edge else source
+            self._pattern = Pattern(self.source)
+            beginnings_of(self.source)
         except (BadPattern, UnsupportedPattern) as error:
             raise RuleError(f"redaction rule {rule.id}: its pattern cannot be used: {error}.") from None
-        if Pattern(source).first(b"") is not None:
+        if self._pattern.first(b"") is not None:
             raise RuleError(f"redaction rule {rule.id}: its pattern matches the empty text; let it ask for something.")
 
     def findings(self, text: bytes, start: int) -> list[Finding]:
