@@ -47,14 +47,22 @@ def _stored(new: NewEvent, redact: Redact, payload_bytes: int) -> tuple[Any, byt
         return _placeholder(new, oversize=True, bytes=len(raw))
     event = new.event
     if redactions and isinstance(event, Event):
-        try:
-            event = ROOM_EVENTS.decode(event.type, event.version, raw)
-        except Damaged:
+        event = _read_again(event, raw)
+        if event is None:
             # A value with a grammar of its own held a secret: what is left of it would be unreadable for ever.
             if not is_pushed:
-                raise Invalid("A value that must be exact holds a secret; leave the secret out.") from None
+                raise Invalid("A value that must be exact holds a secret; leave the secret out.")
             return _placeholder(new, refused=True, reason="secret")
     return event, raw, redactions
+
+
+def _read_again(event: Event, raw: bytes) -> Event | None:
+    """The event as its redacted payload says it; None where that says no such event."""
+    try:
+        read = ROOM_EVENTS.decode(event.type, event.version, raw)
+    except Damaged:
+        return None
+    return read if type(read) is type(event) else None
 
 
 def _placeholder(new: NewEvent, **fields: Any) -> tuple[Unstorable, bytes, list[str]]:
