@@ -78,7 +78,7 @@ def request_approval(
         return _asked_again(known, command)
     policy = room.approval_settings
     effect = policy.effect(command.class_)
-    decision = "superseded" if command.call_id in run.answered else _AT_ONCE[effect]
+    decision: ApprovalOutcome | None = "superseded" if command.call_id in run.answered else _AT_ONCE[effect]
     if decision is None and len(room.approvals.pending) + _undelivered(run) >= MAX_PENDING:
         raise TooManyPending(f"{MAX_PENDING} requests of this run wait already; go on once some are decided.")
     approval_id = context.fresh_ulid

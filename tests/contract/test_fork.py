@@ -34,6 +34,16 @@ KEPT = (
     "seq, type, schema_version, actor_kind, actor_id, actor_role, run_id, caused_by, origin, ts, redactions, classes,"
     " payload::text, sha256(convert_to(payload::text, 'UTF8')), bytes"
 )
+INSERT_COPY = """
+INSERT INTO minutebook.events
+SELECT {stream}, e.seq, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.actor_role, e.run_id,
+    e.caused_by, e.origin, {ts}, e.redactions, e.classes, {payload}, e.bytes, {salt}, {commitment}, {client},
+    {client}, s.head_hash, minutebook.event_hash(s.name, e.seq, e.id, e.type, e.schema_version, e.actor_kind,
+        e.actor_id, e.actor_role, e.run_id, e.caused_by, e.origin, {ts}, e.redactions, e.classes, {client},
+        {client}, {commitment}, s.head_hash)
+FROM minutebook.events e, minutebook.streams s
+WHERE e.stream_id = {source} AND e.seq = {seq} AND s.id = {stream}
+"""
 RICH = (
     event({"text": "größe 𝄞"}, ai="zoë", ar="owner", rd=["rule-a"], cl=["secret"]),
     event(
@@ -323,24 +333,15 @@ def test_only_the_app_role_forks(any_database: Any, superuser: Any, role: str) -
     assert contents(superuser) == before
 
 
-def test_law_4_naming_a_source_lets_nobody_choose_a_time(superuser: Any, app: Any) -> None:
+def test_law_4_naming_a_source_lets_nobody_choose_a_time(any_database: Any, superuser: Any, app: Any) -> None:
     """What fork_v1 sets for its own call anybody can set; nothing but the stored event at its own place is let in."""
     append(app, creation(*events(2), stream=OTHER))
-    append(app, creation(*events(3), stream=LATER))
+    append(app, creation(*events(4), naming(4), stream=LATER))
     source = stream_id(superuser, LATER)
+    erase(any_database, source, 4)
     for connection in (app, superuser):
         connection.execute("SELECT set_config('minutebook.fork_source', %s, false)", (str(source),))
     as_role(superuser, "owner")
-    insert = """
-        INSERT INTO minutebook.events
-        SELECT {stream}, e.seq, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.actor_role, e.run_id,
-            e.caused_by, e.origin, {ts}, e.redactions, e.classes, {payload}, e.bytes, {salt}, {commitment}, {client},
-            {client}, s.head_hash, minutebook.event_hash(s.name, e.seq, e.id, e.type, e.schema_version, e.actor_kind,
-                e.actor_id, e.actor_role, e.run_id, e.caused_by, e.origin, {ts}, e.redactions, e.classes, {client},
-                {client}, {commitment}, s.head_hash)
-        FROM minutebook.events e, minutebook.streams s
-        WHERE e.stream_id = {source} AND e.seq = {seq} AND s.id = {stream}
-    """
     same = {
         "source": source,
         "stream": stream_id(superuser, OTHER),
@@ -351,22 +352,29 @@ def test_law_4_naming_a_source_lets_nobody_choose_a_time(superuser: Any, app: An
         "commitment": "e.commitment",
         "client": "NULL",
     }
-    forged = """sha256(e.salt || convert_to('{"text": "forged"}', 'UTF8'))"""
+    erased = {"seq": 4, "payload": "NULL::jsonb", "salt": "NULL::bytea"}
+    forged = '{"text": "forged 3"}'  # as long as what it stands for
     attempts = [
         ({"ts": "(e.ts - interval '1 second')"}, "MB007"),
         ({"ts": "(e.ts + interval '1 hour')"}, "MB007"),
-        ({"payload": """'{"text": "forged"}'::jsonb""", "commitment": forged}, "MB006"),
+        ({"payload": f"'{forged}'::jsonb"}, "MB006"),
+        (
+            {"payload": f"'{forged}'::jsonb", "commitment": f"sha256(e.salt || convert_to('{forged}', 'UTF8'))"},
+            "MB007",
+        ),
         ({"client": "'mine'"}, "MB007"),
         ({"payload": "NULL::jsonb", "salt": "NULL::bytea"}, "MB006"),
     ]
     for changes, code in attempts:
-        assert verdict(superuser, insert.format(**{**same, **changes})) == code, changes
+        assert verdict(superuser, INSERT_COPY.format(**{**same, **changes})) == code, changes
     superuser.execute("SELECT set_config('minutebook.fork_source', '', false)")
-    assert verdict(superuser, insert.format(**same)) == "MB007"
+    assert verdict(superuser, INSERT_COPY.format(**same)) == "MB007"
     superuser.execute("SELECT set_config('minutebook.fork_source', %s, false)", (str(source),))
-    assert verdict(superuser, insert.format(**same)) == "passed, rows: 1", "all that was refused was a near miss"
-    assert outcomes(append(app, item(3, event(), stream=OTHER))) == ["appended"]
-    recent = "SELECT ts > now() - interval '1 minute' FROM minutebook.events WHERE stream_id = %s AND seq = 4"
+    assert verdict(superuser, INSERT_COPY.format(**same)) == "passed, rows: 1", "all that was refused was a near miss"
+    assert verdict(superuser, INSERT_COPY.format(**{**same, **erased, "commitment": "sha256('forged')"})) == "MB006"
+    assert verdict(superuser, INSERT_COPY.format(**{**same, **erased})) == "passed, rows: 1"
+    assert outcomes(append(app, item(4, event(), stream=OTHER))) == ["appended"]
+    recent = "SELECT ts > now() - interval '1 minute' FROM minutebook.events WHERE stream_id = %s AND seq = 5"
     assert one(app, recent, stream_id(app, OTHER))
 
 

@@ -33,7 +33,7 @@ BEGIN
                     AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts))
                     AND NOT minutebook.is_copy(i.seq, i.type, i.schema_version, i.actor_kind, i.actor_id, i.actor_role,
                         i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes, i.origin_client, i.payload,
-                        i.bytes, i.salt, i.commitment)
+                        i.bytes, i.commitment)
                     THEN CASE WHEN i.payload IS NULL THEN 'MB006 an event enters the log with its payload'
                         ELSE 'MB007 the time is not that of the append' END
                 END AS fault

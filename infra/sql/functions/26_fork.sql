@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION minutebook.is_copy(
     p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text,
     p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamptz, p_redactions text[], p_classes text[],
-    p_origin_client text, p_payload jsonb, p_bytes integer, p_salt bytea, p_commitment bytea)
+    p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea)
 RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -19,13 +19,13 @@ BEGIN
           AND e.caused_by IS NOT DISTINCT FROM p_caused_by AND e.origin = p_origin AND e.ts = p_ts
           AND e.redactions = p_redactions AND e.classes = p_classes AND e.bytes = p_bytes
           AND e.payload::text IS NOT DISTINCT FROM p_payload::text
-          AND (e.payload IS NOT NULL OR (p_salt IS NULL AND e.commitment = p_commitment)));
+          AND (e.payload IS NOT NULL OR e.commitment = p_commitment));
 END
 $$;
 ALTER FUNCTION minutebook.is_copy(bigint, text, integer, text, text, text, text, bigint, text, timestamptz, text[],
-    text[], text, jsonb, integer, bytea, bytea) OWNER TO minutebook_owner;
+    text[], text, jsonb, integer, bytea) OWNER TO minutebook_owner;
 REVOKE ALL ON FUNCTION minutebook.is_copy(bigint, text, integer, text, text, text, text, bigint, text, timestamptz,
-    text[], text[], text, jsonb, integer, bytea, bytea) FROM PUBLIC;
+    text[], text[], text, jsonb, integer, bytea) FROM PUBLIC;
 
 -- A new stream with events 1 to p_seq of another one, and behind them one event of its own, in one transaction. The copies
 -- keep seq, run, actor, type, cause, origin, time, redactions, classes and payload; id, salt and chain are new, and the
