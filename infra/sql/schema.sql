@@ -97,7 +97,7 @@ BEGIN
                     AND i.ts IS DISTINCT FROM coalesce(lag(i.ts) OVER w, s.last_ts))
                     AND NOT minutebook.is_copy(i.seq, i.type, i.schema_version, i.actor_kind, i.actor_id, i.actor_role,
                         i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes, i.origin_client, i.payload,
-                        i.bytes, i.salt, i.commitment)
+                        i.bytes, i.commitment)
                     THEN CASE WHEN i.payload IS NULL THEN 'MB006 an event enters the log with its payload'
                         ELSE 'MB007 the time is not that of the append' END
                 END AS fault
@@ -867,9 +867,9 @@ $$;
 
 ALTER FUNCTION minutebook.guard_truncate() OWNER TO minutebook_owner;
 
--- Name: is_copy(bigint, text, integer, text, text, text, text, bigint, text, timestamp with time zone, text[], text[], text, jsonb, integer, bytea, bytea); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+-- Name: is_copy(bigint, text, integer, text, text, text, text, bigint, text, timestamp with time zone, text[], text[], text, jsonb, integer, bytea); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
-CREATE FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_salt bytea, p_commitment bytea) RETURNS boolean
+CREATE FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) RETURNS boolean
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
@@ -883,11 +883,11 @@ BEGIN
           AND e.caused_by IS NOT DISTINCT FROM p_caused_by AND e.origin = p_origin AND e.ts = p_ts
           AND e.redactions = p_redactions AND e.classes = p_classes AND e.bytes = p_bytes
           AND e.payload::text IS NOT DISTINCT FROM p_payload::text
-          AND (e.payload IS NOT NULL OR (p_salt IS NULL AND e.commitment = p_commitment)));
+          AND (e.payload IS NOT NULL OR e.commitment = p_commitment));
 END
 $$;
 
-ALTER FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_salt bytea, p_commitment bytea) OWNER TO minutebook_owner;
+ALTER FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) OWNER TO minutebook_owner;
 
 -- Name: is_purge_whole(bigint[]); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -2324,9 +2324,9 @@ REVOKE ALL ON FUNCTION minutebook.guard_stream_delete() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.guard_truncate() FROM PUBLIC;
 
--- Name: FUNCTION is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_salt bytea, p_commitment bytea); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+-- Name: FUNCTION is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
-REVOKE ALL ON FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_salt bytea, p_commitment bytea) FROM PUBLIC;
+REVOKE ALL ON FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) FROM PUBLIC;
 
 -- Name: FUNCTION is_purge_whole(p_stream_ids bigint[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
