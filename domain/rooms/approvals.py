@@ -21,16 +21,13 @@ if TYPE_CHECKING:
 MAX_SETTLED = 256
 """Decided requests that a room remembers, so that whoever decides late hears who was first; the oldest go first."""
 
-REQUEST_KEY = "approval-request:"
-"""Before a bridge's own number of a request, in the origin key of its event."""
-
 
 class Approval(Struct, frozen=True):
-    """One request. seq and classes are its event's; event_id is its bridge's own number of it."""
+    """One request. seq and classes are its event's; request_key is that of its bridge's own number of it."""
 
     approval_id: str
     run_id: str
-    event_id: str
+    request_key: str
     call_id: str
     action_class: ActionClass
     digest: str
@@ -53,8 +50,9 @@ class Approvals(Struct, frozen=True):
 
     def asked_as(self, run_id: str, event_id: str) -> Approval | None:
         """The request that a run's bridge made under that number of its own."""
+        key = request_key(event_id)
         known = (*reversed(self.pending.values()), *reversed(self.settled.values()))
-        return next((each for each in known if (each.run_id, each.event_id) == (run_id, event_id)), None)
+        return next((each for each in known if (each.run_id, each.request_key) == (run_id, key)), None)
 
 
 def action_digest(approval_id: str, action: Any) -> str:
@@ -64,6 +62,11 @@ def action_digest(approval_id: str, action: Any) -> str:
     sorted by name, no white space, UTF-8. A bridge computes it again on what it is about to run.
     """
     return hashlib.sha256(approval_id.encode() + msgspec.json.encode(action, order="deterministic")).hexdigest()
+
+
+def request_key(event_id: str) -> str:
+    """The key under which a run's request is stored: of its bridge's number for it only a digest, whatever that says."""
+    return f"approval-request:{hashlib.sha256(event_id.encode()).hexdigest()[:32]}"
 
 
 def stamp(moment: datetime) -> str:
@@ -88,7 +91,7 @@ def _asked(approvals: Approvals, recorded: Recorded[object], event: ApprovalRequ
     asked = Approval(
         event.approval_id,
         recorded.run_id or "",
-        (recorded.origin_key or "").removeprefix(REQUEST_KEY),
+        recorded.origin_key or "",
         event.call_id,
         event.class_,
         event.action_digest,

@@ -18,7 +18,7 @@ from ..visibility import cleared
 from .acting import allow, by_caller, check_reason, refuse_sealed
 from .approval_events import ActionClass, ApprovalDecided, ApprovalOutcome, ApprovalRequested
 from .approval_policy import Effect
-from .approvals import REQUEST_KEY, Approval, action_digest, decision_key, settled_by_server, stamp
+from .approvals import Approval, action_digest, decision_key, request_key, settled_by_server, stamp
 from .commands import MAX_REASON_BYTES, Command
 from .context import Context, Decision, NewEvent
 from .run_state import DecisionDelivery, Run
@@ -88,24 +88,32 @@ def request_approval(
         approval_id, command.call_id, command.class_, command.action, digest, run.prompted_by, expires_at
     )
     classes = _classes(run, command.call_id, tool_classes)
-    key = f"{REQUEST_KEY}{command.event_id}"
     request = replace(
-        by_caller(room, asked, context), origin="harness", classes=classes, origin_client=run.run_id, origin_key=key
+        by_caller(room, asked, context),
+        classes=classes,
+        origin_client=run.run_id,
+        origin_key=request_key(command.event_id),
     )
     answer = _answer(approval_id, digest, expires_at, decision)
     if decision is None:
         return Decision((request,), answer=answer)
-    at_once = NewEvent(
-        ApprovalDecided(approval_id, digest, decision),
-        SERVER if decision == "superseded" else _POLICY,
-        run_id=run.run_id,
+    return Decision(
+        (request, _at_once(request, ApprovalDecided(approval_id, digest, decision), context)), answer=answer
+    )
+
+
+def _at_once(request: NewEvent, event: ApprovalDecided, context: Context) -> NewEvent:
+    """What became of a request that is stored in the same append, right before it."""
+    return NewEvent(
+        event,
+        SERVER if event.decision == "superseded" else _POLICY,
+        run_id=request.run_id,
         caused_by=context.version + 1,
         origin="broker",
-        classes=classes,
+        classes=request.classes,
         origin_client=SERVER_COMPONENT,
-        origin_key=decision_key(approval_id),
+        origin_key=decision_key(event.approval_id),
     )
-    return Decision((request, at_once), answer=answer)
 
 
 def decide_approval(room: Room, command: DecideApproval, context: Context) -> Decision:
@@ -148,8 +156,12 @@ def expire_approvals(room: Room, command: None, context: Context) -> Decision:  
     allow(room, context, "sweep")
     if room.is_closed:
         return Decision()
-    found = ((asked, _lost(room, asked, context)) for asked in room.approvals.pending.values())
-    return Decision(tuple(settled_by_server(asked, lost) for asked, lost in found if lost is not None))
+    events: list[NewEvent] = []
+    for asked in room.approvals.pending.values():
+        lost = _lost(room, asked, context)
+        if lost is not None:
+            events.append(settled_by_server(asked, lost))
+    return Decision(tuple(events))
 
 
 def _undelivered(run: Run) -> int:

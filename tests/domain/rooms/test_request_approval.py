@@ -31,7 +31,7 @@ from minutebook.domain.errors import Forbidden, KeyReused, MinutebookError, NotV
 from minutebook.domain.principals import SERVER, Caller, Principal
 from minutebook.domain.rooms.approval_events import ApprovalDecided, ApprovalRequested
 from minutebook.domain.rooms.approval_policy import ACTION_CLASSES
-from minutebook.domain.rooms.approvals import action_digest, stamp
+from minutebook.domain.rooms.approvals import action_digest, request_key, stamp
 from minutebook.domain.rooms.decide_approvals import MAX_PENDING, RequestApproval
 from minutebook.domain.rooms.events import (
     MessagePosted,
@@ -73,8 +73,16 @@ def test_a_request_waits_for_a_person() -> None:
     decision = running().when(asking()).then(REQUESTED)
     assert decision.answer == WAITS
     (new,) = decision.events
-    assert (new.actor, new.actor_role, new.run_id, new.origin) == (RUNNING.principal, "implementer", RUN, "harness")
-    assert (new.origin_client, new.origin_key) == (RUN, "approval-request:e1")
+    assert (new.actor, new.actor_role, new.run_id, new.origin) == (RUNNING.principal, "implementer", RUN, "client")
+    assert (new.origin_client, new.origin_key) == (RUN, request_key("e1"))
+
+
+def test_law_28_of_the_bridges_number_only_a_digest_is_stored() -> None:
+    """It is a text that a harness chose, and no redaction looks at keys."""
+    ask = msgspec.structs.replace(ASK, event_id="ghp_0123456789abcdefghij0123456789abcdef")
+    (new,) = running().when(asking(ask)).decided().events
+    assert new.origin_key == f"approval-request:{hashlib.sha256(ask.event_id.encode()).hexdigest()[:32]}"
+    assert "ghp_" not in repr(new)
 
 
 def test_the_digest_is_of_the_id_and_the_canonical_action() -> None:
