@@ -112,11 +112,9 @@ def test_b48_a_difference_deep_inside_is_a_difference(alice: httpx.Client) -> No
 
 def test_b48_member_order_and_spacing_make_no_difference(alice: httpx.Client) -> None:
     texts = (
-        '{"dataClass":"public","title":"T","approvals":{"ttl":"1h","overrides":{"mcp.write":"deny","forge.pr":"deny"}}}',
-        '{ "approvals" : {"overrides":{"forge.pr":"deny", "mcp.write":"deny"}, "ttl":"1h"},\n "title":"\\u0054",\n'
-        + '"dataClass":"public" }',
-        '{"title":"T","dataClass":"public","retention":"90d",'
-        + '"approvals":{"overrides":{"mcp.write":"deny","forge.pr":"deny"},"ttl":"1h"}}',
+        '{"dataClass":"public","title":"T","approvals":{"ttl":"1h","overrides":{"forge.pr":"deny","mcp.write":"deny"}}}',
+        '{ "approvals":{"overrides":{"mcp.write":"deny"  ,"forge.pr":"deny"},"ttl":"1h"},\n"title":"\\u0054", "dataClass":"public"}',
+        '{"title":"T","dataClass":"public","approvals":{"overrides":{"mcp.write":"deny","forge.pr":"deny"},"ttl":"1h"}}',
     )
     headers = {KEY: "order-1", "content-type": "application/json"}
     answers = [alice.post("/v1/rooms", content=text, headers=headers) for text in texts]
