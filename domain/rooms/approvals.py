@@ -65,7 +65,7 @@ def action_digest(approval_id: str, action: Any) -> str:
 
 
 def request_key(event_id: str) -> str:
-    """The key under which a run's request is stored: of its bridge's number for it only a digest, whatever that says."""
+    """The key under which a run's request is stored: a digest of its bridge's number for it, whatever that says."""
     return f"approval-request:{hashlib.sha256(event_id.encode()).hexdigest()[:32]}"
 
 
