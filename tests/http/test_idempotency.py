@@ -111,10 +111,12 @@ def test_b48_a_difference_deep_inside_is_a_difference(alice: httpx.Client) -> No
 
 
 def test_b48_member_order_and_spacing_make_no_difference(alice: httpx.Client) -> None:
+    one = '{"ttl":"1h","overrides":{"forge.pr":"deny","mcp.write":"deny"}}'
+    other = '{ "overrides" : {"mcp.write":"deny", "forge.pr":"deny"}, "ttl":"1h"}'
     texts = (
-        '{"dataClass":"public","title":"T","approvals":{"ttl":"1h","overrides":{"forge.pr":"deny","mcp.write":"deny"}}}',
-        '{ "approvals":{"overrides":{"mcp.write":"deny"  ,"forge.pr":"deny"},"ttl":"1h"},\n"title":"\\u0054", "dataClass":"public"}',
-        '{"title":"T","dataClass":"public","approvals":{"overrides":{"mcp.write":"deny","forge.pr":"deny"},"ttl":"1h"}}',
+        f'{{"dataClass":"internal","title":"T","approvals":{one}}}',
+        f'{{ "approvals" : {other},\n "title":"\\u0054", "dataClass":"internal" }}',
+        f'{{"title":"T","dataClass":"internal","retention":"90d","approvals":{other}}}',
     )
     headers = {KEY: "order-1", "content-type": "application/json"}
     answers = [alice.post("/v1/rooms", content=text, headers=headers) for text in texts]
