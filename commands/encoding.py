@@ -62,7 +62,7 @@ def _read_again(event: Event, raw: bytes) -> Event | None:
         read = ROOM_EVENTS.decode(event.type, event.version, raw)
     except Damaged:
         return None
-    return read if type(read) is type(event) else None
+    return read if isinstance(read, type(event)) else None
 
 
 def _placeholder(new: NewEvent, **fields: Any) -> tuple[Unstorable, bytes, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -11,9 +12,18 @@ from .linear import Pattern, PatternSet, Span, literal
 from .prefixes import beginnings_of
 from .rules import CONFIGURED, CompiledRule, Finding, keyword_pattern, mask
 
-INVISIBLE = r"\p{Cf}|[\x{34F}\x{115F}\x{1160}\x{17B4}\x{17B5}\x{3164}\x{FFA0}]|[\x{180B}-\x{180F}]|[\x{FE00}-\x{FE0F}]"
-"""Characters that show nothing: a secret that is broken by them is looked for without them too."""
+_INVISIBLE_RANGES = (
+    *((0xAD, 0xAD), (0x34F, 0x34F), (0x600, 0x605), (0x61C, 0x61C), (0x6DD, 0x6DD), (0x70F, 0x70F), (0x890, 0x891)),
+    *((0x8E2, 0x8E2), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E)),
+    *((0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB)),
+    *((0x110BD, 0x110BD), (0x110CD, 0x110CD), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A)),
+    (0xE0000, 0xE0FFF),
+)
+INVISIBLE = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _INVISIBLE_RANGES) + "]"
+"""Characters that show nothing (Unicode's format characters, fillers, variation selectors): a secret that is broken by
+them is looked for without them too."""
 
+_SPLIT = re.compile(f"({INVISIBLE}+)")
 _INVISIBLE_HIT = 0
 
 MAX_PLAIN_NAMES = 4096
@@ -96,7 +106,7 @@ class Matcher:
             return []
         found = self._look(text, before.byte, hits)
         if _INVISIBLE_HIT in hits or before.byte != before.visible:
-            view = _View(text, self._invisible)
+            view = _View(text)
             found += [view.placed(each) for each in self._look(view.text, before.visible, self._set.found(view.text))]
         return found
 
@@ -104,7 +114,7 @@ class Matcher:
         """Where the leftmost beginning of what could become a match starts; the length of the text if nowhere."""
         place = self._beginning(text, before.byte)
         if before.byte != before.visible or self._invisible.first(text) is not None:
-            view = _View(text, self._invisible)
+            view = _View(text)
             place = min(place, view.place(self._beginning(view.text, before.visible)))
         return place
 
@@ -115,7 +125,7 @@ class Matcher:
         byte = _context(text)
         if byte != b"\0":
             return Before(byte, byte)
-        return Before(byte, _context(_View(text, self._invisible).text) or before.visible)
+        return Before(byte, _context(_View(text).text) or before.visible)
 
     def masked(self, text: bytes, parts: Iterable[Marked]) -> bytes:
         """The text with a mask in the place of each part."""
@@ -172,19 +182,20 @@ def _context(text: bytes) -> bytes:
 class _View:
     """A text without its invisible characters, and where each byte of it stood."""
 
-    def __init__(self, text: bytes, invisible: Pattern) -> None:
+    def __init__(self, text: bytes) -> None:
         self._length = len(text)
         self._origins: list[int] = []
         self._places: list[int] = []
         kept: list[bytes] = []
-        start = length = 0
-        for (end, after), *_ in [*invisible.spans(text), ((len(text), len(text)),)]:
-            if end > start:
-                self._origins.append(start)
+        at = length = 0
+        for number, piece in enumerate(_SPLIT.split(text.decode("utf-8", ERRORS))):
+            data = piece.encode("utf-8", ERRORS)
+            if number % 2 == 0 and data:  # the others are the invisible ones between
+                self._origins.append(at)
                 self._places.append(length)
-                kept.append(text[start:end])
-                length += end - start
-            start = after
+                kept.append(data)
+                length += len(data)
+            at += len(data)
         self.text = b"".join(kept)
 
     def place(self, at: int) -> int:

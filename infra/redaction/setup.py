@@ -40,10 +40,10 @@ def redactor_of(settings: Settings) -> Redactor:
 def secrets_of(settings: Settings) -> Iterator[tuple[str, str]]:
     """Every secret in the settings with its dotted key: the values of the keys that are marked as secret.
 
-    Of a URL only its passwords are secret: host and user stand in messages and manuals, and stay readable.
+    Of a database's URL only its passwords are secret: host and user stand in messages and manuals, and stay readable.
     """
     for key, value in _marked(settings, ""):
-        if "://" in value:
+        if value.startswith(("postgresql://", "postgres://")):
             yield from ((key, password) for password in _passwords(value))
         else:
             yield key, value

@@ -80,9 +80,24 @@ class StreamRedactor:
                 upto = each.start
         if not is_look or len(self._held) - upto <= MAX_HELD_BYTES:
             return self._show(upto, findings)
-        ends_in_secret = any(each.secret is not None and each.secret[1] == len(self._held) for each in findings)
-        shown = self._show(len(self._held), findings)
-        self._in_run = ends_in_secret
+        return self._given_up(findings)
+
+    def _given_up(self, findings: list[Finding]) -> bytes:
+        """Too much is undecided: decide it as if the text were over, but for what begins within the last look."""
+        start = len(self._held) - LOOK_EVERY_BYTES
+        while self._held[start] & 0xC0 == 0x80:
+            start += 1
+        tail = self._held[start:]
+        upto = start + self._matcher.undecided_from(tail, self._matcher.before(self._held[:start], self._before))
+        cut = [each for each in findings if each.secret is not None and each.secret[0] < upto <= each.secret[1]]
+        if not cut:
+            return self._show(upto, [each for each in findings if each.end <= upto])
+        # What is cut through goes whole: the part that is here, and the rest of its run, here and to come.
+        rest = self._held[upto:]
+        self._held = self._held[:upto]
+        shown = self._show(upto, [_ended(each, upto) for each in findings if each.start < upto])
+        self._in_run = True
+        self._hold(rest)
         return shown
 
     def _findings(self) -> list[Finding]:
@@ -95,6 +110,14 @@ class StreamRedactor:
         text, self._held = self._held[:upto], self._held[upto:]
         self._before = self._matcher.before(text, self._before)
         return self._matcher.masked(text, parts)
+
+
+def _ended(finding: Finding, at: int) -> Finding:
+    """A match, cut off at that place."""
+    secret = finding.secret
+    if secret is not None:
+        secret = (secret[0], min(secret[1], at)) if secret[0] < at else None
+    return Finding(finding.start, min(finding.end, at), secret, finding.place)
 
 
 def _start(finding: Finding) -> int:

@@ -92,3 +92,22 @@ def test_what_is_held_back_is_bounded_and_its_rest_goes_with_it(size: int, after
 def test_long_texts_are_cut_at_the_same_places(text: str, length: int, cuts: list[int]) -> None:
     whole = text + LONG[: MAX_HELD_BYTES + length] + text + "é😀" * 100 + text
     assert streamed(REDACTOR, whole, cuts) == REDACTOR.text(whole)
+
+
+@pytest.mark.parametrize("cut", [MAX_HELD_BYTES + 20, 70_000, 100])
+def test_the_limit_is_looked_at_in_the_same_places_however_the_text_is_cut(cut: int) -> None:
+    """The match is longer than the limit, but whole before the next look: no chunk's end may give it up."""
+    text = "://u:" + "p7" * (MAX_HELD_BYTES // 2 + 30) + "@host"
+    assert REDACTOR.text(text) == ("://u:[REDACTED:url-password]@host", ["url-password"])
+    assert streamed(REDACTOR, text, [cut]) == REDACTOR.text(text)
+
+
+@pytest.mark.parametrize("shift", range(0, 60, 12))
+def test_what_begins_shortly_before_the_limit_is_not_given_up_with_the_rest(shift: int) -> None:
+    token = "ghp_" + "aB3" * 12
+    filling = MAX_HELD_BYTES + LOOK_EVERY_BYTES - 40 - shift
+    text = "://u:" + "p" * filling + ":" + token + ":" + "p" * 20_000 + " " + token
+    one, redactions = REDACTOR.text(text)
+    assert redactions == ["github-token"]
+    assert (token[:12] in one, one.count("[REDACTED:github-token]")) == (False, 2)
+    assert streamed(REDACTOR, text, [100, filling, filling + 30]) == (one, redactions)
