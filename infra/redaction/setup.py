@@ -46,7 +46,8 @@ def secrets_of(settings: Settings) -> Iterator[tuple[str, str]]:
         if value.startswith(("postgresql://", "postgres://")):
             yield from ((key, password) for password in _passwords(value))
         else:
-            yield key, value
+            # A key for signatures comes with a prefix that says so, and without.
+            yield from ((key, each) for each in dict.fromkeys((value, value.removeprefix("whsec_"))))
 
 
 def _marked(section: Section, key: str) -> Iterator[tuple[str, str]]:
