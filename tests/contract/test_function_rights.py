@@ -34,6 +34,7 @@ CALLERS = {
     "lease_drop_v1": {"app"},
     "feed_advance_v1": {"app", "auditor"},
     "fork_v1": {"app"},
+    "hold_closed_v1": {"app"},
     "is_purge_whole": {"retention"},
     "purge_stream_v1": {"retention"},
 }
@@ -46,6 +47,7 @@ DEFINERS = {
     "lease_drop_v1",
     "feed_advance_v1",
     "fork_v1",
+    "hold_closed_v1",
     "is_purge_whole",
 }
 
