@@ -37,6 +37,7 @@ from ..infra.server_key import server_key
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
 from .app import create_app
+from .jobs import run_jobs
 from .live import Hub
 from .metrics import make_registry
 from .redacted import RedactedEdge
@@ -54,6 +55,9 @@ METRICS_PORT = 9464
 IDLE_CONNECTION_S = 30
 USER_TIMEOUT_MS = 30_000
 """The kernel gives up a peer that acknowledges nothing for this long."""
+
+jobs = run_jobs
+"""For `serve`, which finds everything of a process here."""
 
 log = structlog.get_logger(__name__)
 

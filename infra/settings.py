@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from ..domain.errors import Invalid
 from ..domain.ids import canonical_name
 from ..domain.principals import SERVER_COMPONENT
 from .redaction.rules import Rule
+from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
+from .settings_section import Section, parse_duration
 
 ASYMMETRIC_ALGORITHMS = (
     *("ES256", "ES384", "ES512", "EdDSA"),
@@ -27,10 +27,6 @@ RESERVED_COMPONENTS = frozenset({SERVER_COMPONENT, "policy"})
 ENV_PREFIX = "MINUTEBOOK_"
 """Variables with this prefix are settings; an unknown one stops the start."""
 
-MAX_DURATION_DIGITS = 9
-_DURATION = re.compile(rf"([0-9]{{1,{MAX_DURATION_DIGITS}}})([smhd])")
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 NonEmpty = Annotated[str, Meta(min_length=1)]
 OwnPort = Annotated[int, Meta(ge=1, le=65535)]
 IssuerKind = Literal["human", "agent", "system"]
@@ -38,14 +34,6 @@ IssuerKind = Literal["human", "agent", "system"]
 
 class SettingsError(Exception):
     """The settings stop the start. The message names the key and says what to do; it never has a secret."""
-
-
-def parse_duration(text: str) -> int:
-    """`30s`, `15m`, `24h` or `90d` in seconds. Raises ValueError for anything else, white space included."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError("must be a whole number with s, m, h or d after it, such as 24h")
-    return int(match[1]) * _UNIT_S[match[2]]
 
 
 def is_loopback(host: str) -> bool:
@@ -63,10 +51,6 @@ def is_canonical(text: str) -> bool:
     except Invalid:
         return False
     return True
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """Base of every table of the settings file."""
 
 
 class ServerSettings(Section, frozen=True):
@@ -226,6 +210,9 @@ class LimitSettings(Section, frozen=True):
     command_deadline_ms: Annotated[
         int, Meta(ge=100, le=300_000, description="Longest wait for a command, in milliseconds.")
     ] = 10_000
+    run_requests: Annotated[
+        int, Meta(ge=1, le=1000, description="Requests of one run's bridge under way, its stream among them.")
+    ] = 10
     streams_per_process: Annotated[int, Meta(ge=1, le=100_000, description="Open event streams.")] = 2000
     stream_backlog_bytes: Annotated[
         int, Meta(ge=65_536, le=256 << 20, description="Unsent bytes before a slow stream is closed.")
@@ -238,6 +225,9 @@ class LimitSettings(Section, frozen=True):
     ] = 15
     cached_rooms: Annotated[int, Meta(ge=1, le=1_000_000, description="Room states kept in memory.")] = 1000
     snapshot_every: Annotated[int, Meta(ge=1, le=100_000, description="Events between two snapshots.")] = 200
+    room_tool_interval_ms: Annotated[
+        int, Meta(ge=0, le=60_000, description="From one call of a run's room tools to its next, in milliseconds.")
+    ] = 1000
 
 
 class RetentionSettings(Section, frozen=True):
@@ -279,6 +269,9 @@ class Settings(Section, frozen=True):
     limits: LimitSettings = LimitSettings()
     retention: RetentionSettings = RetentionSettings()
     redaction: RedactionSettings = RedactionSettings()
+    launcher: LauncherSettings = LauncherSettings()
+    notify: NotifySettings = NotifySettings()
+    verdicts: VerdictSettings = VerdictSettings()
 
     @property
     def has_human_issuer(self) -> bool:

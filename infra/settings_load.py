@@ -28,6 +28,7 @@ from .settings import (
     is_loopback,
     parse_duration,
 )
+from .settings_check_outward import check_outward
 
 CONFIG_NAME = "minutebook.toml"
 CONFIG_VARIABLE = "MINUTEBOOK_CONFIG"
@@ -243,6 +244,7 @@ def _check(settings: Settings) -> None:
     _check_development(settings)
     _check_clearance(settings)
     _check_redaction(settings)
+    check_outward(settings)
     limits = settings.limits
     if limits.text_bytes > limits.payload_bytes:
         raise SettingsError("limits.textBytes must not exceed limits.payloadBytes: such a text could not be stored.")

@@ -170,6 +170,9 @@ class JobEngine:
             reason, asked_s, is_last = error.reason, None, True
         except TryAgain as error:
             reason, asked_s, is_last = error.reason, error.after_s, number == self._backoff.attempts
+        except TimeoutError:
+            # Cut off in the middle of something, like at the end of a drain.
+            reason, asked_s, is_last = "timeout", self._timing.interrupted_s, number == self._backoff.attempts
         except Exception as error:  # noqa: BLE001 - whatever it is, the job has its further attempts
             log.warning("job failed", task=job.name, job_id=row.id, attempt=number, error=type(error).__name__)
             reason, asked_s, is_last = "failed", None, number == self._backoff.attempts

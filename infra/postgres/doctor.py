@@ -231,6 +231,7 @@ LEFT JOIN minutebook_views.checkpoints c ON c.projection = 'process:' || b.name 
 WHERE s.kind = 'room' AND s.version > coalesce(c.seq, 0)
   AND NOT EXISTS (SELECT FROM minutebook_views.parked k
                   WHERE k.projection = 'process:' || b.name AND k.stream_id = s.id)
+  AND EXISTS (SELECT FROM minutebook_views.checkpoints a WHERE a.projection = 'process:' || b.name)
 GROUP BY b.name ORDER BY 1
 """
 

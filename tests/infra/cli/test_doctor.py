@@ -215,7 +215,8 @@ BROKEN: dict[str, tuple[str, str]] = {
     "jobs process": (
         (
             "UPDATE minutebook.streams SET last_ts = last_ts - interval '5 minutes' WHERE id = 1;"
-            " UPDATE minutebook_jobs.processes SET began_at = 'epoch'"
+            " UPDATE minutebook_jobs.processes SET began_at = 'epoch';"
+            " INSERT INTO minutebook_views.checkpoints VALUES ('process:rooms', 2, 3)"
         ),
         "process rooms has not answered an event of 30",
     ),
