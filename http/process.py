@@ -37,6 +37,7 @@ from ..infra.server_key import server_key
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
 from .app import create_app
+from .bridges import Bridges
 from .jobs import run_jobs
 from .live import Hub
 from .metrics import make_registry
@@ -115,6 +116,9 @@ async def serve_http(
         hub = Hub(store)
         hub.start()
         stack.push_async_callback(hub.close)
+        bridges = Bridges(store, settings.limits.run_requests)
+        bridges.start()
+        stack.push_async_callback(bridges.close)
         listener = Listener(database.listen_url, hub.wake, database.url("app"))
         listener.start()
         stack.push_async_callback(listener.close)
@@ -133,6 +137,7 @@ async def serve_http(
             hub,
             await store.log_id(),
             _now,
+            bridges,
         )
         serves_metrics = _serves_metrics(settings)
         registry = make_registry(

@@ -12,6 +12,7 @@ from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.settings import Settings
+from .bridges import Bridges
 from .live import Hub
 
 
@@ -26,3 +27,4 @@ class Services(msgspec.Struct, frozen=True):
     hub: Hub
     log_id: str
     now: Callable[[], datetime]
+    bridges: Bridges

@@ -145,6 +145,16 @@ class PostgresStore:
         )
         return rows[0][0] if rows else None
 
+    async def leases(self, stream_ids: Sequence[int], purpose: str) -> dict[int, tuple[str, int]]:
+        """Holder and epoch of the leases of many streams; none for a stream that has no such lease."""
+        rows = await fetch(
+            self._pool,
+            "SELECT l.stream_id, l.holder, l.epoch FROM minutebook.leases l"
+            " WHERE l.stream_id = ANY(%s::bigint[]) AND l.purpose = %s",
+            (list(stream_ids), purpose),
+        )
+        return {stream_id: (holder, epoch) for stream_id, holder, epoch in rows}
+
     async def drop(self, stream: str, purpose: str, holder: str, epoch: int) -> None:
         """See Leases.drop."""
         await fetch(self._pool, "SELECT minutebook.lease_drop_v1(%s, %s, %s, %s)", (stream, purpose, holder, epoch))

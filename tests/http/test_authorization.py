@@ -40,6 +40,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", f"{ROOM}/close"): "401 404 403 403 200 200 403 403 404 gone 200 404",
     ("POST", "/v1/bridge/hello"): "401 403 403 403 403 403 403 200 200 gone 403 403",
     ("POST", "/v1/bridge/events"): "401 403 403 403 403 403 403 200 200 gone 403 403",
+    ("GET", "/v1/bridge/stream"): "401 403 403 403 403 403 403 200 200 gone 403 403",
+    ("POST", "/v1/bridge/approvals"): "401 403 403 403 403 403 403 200 200 gone 403 403",
     ("POST", "/v1/bridge/bye"): "401 403 403 403 403 403 403 200 200 409 403 403",
     ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204",
     ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204",
@@ -55,6 +57,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", f"{ROOM}/members/{{principal}}"): {"role": "watcher"},
     ("POST", f"{ROOM}/close"): {},
     ("POST", "/v1/bridge/events"): {"items": []},
+    ("POST", "/v1/bridge/approvals"): {"eventId": "e1", "callId": "c1", "class": "forge.pr", "action": {"open": 1}},
     ("POST", "/v1/bridge/bye"): {"reason": "finished"},
 }
 
@@ -121,7 +124,7 @@ def scene(server: LiveServer) -> Scene:
 def routes(tmp_path: Path) -> set[tuple[str, str]]:
     """What the application routes, but for HEAD and OPTIONS, which follow from the others."""
     nothing = cast("Any", None)
-    services = Services(Settings(data_dir=tmp_path), *[nothing] * 7)
+    services = Services(Settings(data_dir=tmp_path), *[nothing] * 8)
     router = make_router(services, nothing, CollectorRegistry(), serves_metrics=True)
     return {
         (method, route.path_format)
