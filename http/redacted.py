@@ -14,6 +14,9 @@ from .problems import PROBLEM_TYPE
 
 KEY_HEADER = b"idempotency-key"
 
+QUOTES = "quotes"
+"""Member of a scope's state: whether the answer, JSON of whatever status, may quote its request as a problem does."""
+
 
 class RedactedEdge:
     """ASGI middleware around the gate.
@@ -33,7 +36,7 @@ class RedactedEdge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await self._app(self._without_secret_key(scope), receive, _Answer(send, self._redactor))
+        await self._app(self._without_secret_key(scope), receive, _Answer(scope, send, self._redactor))
 
     def _without_secret_key(self, scope: HTTPScope) -> HTTPScope:
         headers = scope["headers"]
@@ -51,13 +54,14 @@ class RedactedEdge:
 class _Answer:
     """`send` of one request, which holds the head of a problem back until its body is there."""
 
-    def __init__(self, send: Send, redactor: Redactor) -> None:
+    def __init__(self, scope: HTTPScope, send: Send, redactor: Redactor) -> None:
+        self._scope = scope
         self._send = send
         self._redactor = redactor
         self._head: Any = None
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] >= 400 and _is_problem(message):
+        if message["type"] == "http.response.start" and self._may_quote(message):
             self._head = message
             return
         if self._head is not None and message["type"] == "http.response.body":
@@ -70,6 +74,9 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
             return
         await self._send(message)
+
+    def _may_quote(self, message: Any) -> bool:
+        return (message["status"] >= 400 and _is_problem(message)) or self._scope["state"].get(QUOTES, False)
 
     def _redacted(self, body: bytes) -> bytes:
         problem = msgspec.json.decode(body)
