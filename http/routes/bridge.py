@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ...commands.room_handling import stream_of
 from ...commands.run_handlers import NO_LEASE, RUN_LEASE
-from ...domain.errors import Forbidden, Invalid, LeaseLost, RoomBusy, Unavailable
+from ...domain.errors import Forbidden, Invalid, LeaseLost, RoomBusy, RunNotLive, Unavailable
 from ...domain.principals import Caller
 from ...domain.rooms.approval_events import ActionClass, ApprovalOutcome
 from ...domain.rooms.approval_policy import Effect, Profile
@@ -84,6 +84,8 @@ async def hello(caller: TheCaller, services: TheServices) -> Response[Hello]:
     room_id = _room_of(caller)
     command = StartRun((caller.run_role or DEFAULT_ROLE) if caller.is_development else None)
     with services.bridges.request(caller):
+        if caller.is_development and await services.store.room_of_run(caller.principal.id) not in (None, room_id):
+            raise RunNotLive("This run is registered in another room; give the token that room, or another run.")
         await services.rooms.check_start(caller, room_id, command)
         epoch = await _take(services, caller, room_id)
         answer = await services.rooms.start_run(caller, room_id, command, epoch)
@@ -171,8 +173,10 @@ async def bye(
 
 
 def _room_of(caller: Caller) -> str:
-    if caller.principal.kind != "agent" or caller.room_id is None:
+    if caller.principal.kind != "agent":
         raise Forbidden("Only the bridge of a run may do this; use a run token.")
+    if caller.room_id is None:
+        raise RunNotLive("This run was never registered; register it first.")
     return caller.room_id
 
 
