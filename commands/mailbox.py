@@ -31,7 +31,8 @@ log = structlog.get_logger(__name__)
 class Decided(msgspec.Struct, frozen=True):
     """What a decision came to: rows to append, the same as events to fold, and the answer's own fields.
 
-    refusal: what the caller is told instead, once the rows are stored.
+    refusal: what the caller is told instead, once the rows are stored. status: of the answer, where it depends on what
+    was decided.
     """
 
     rows: Sequence[EventRow]
@@ -39,6 +40,7 @@ class Decided(msgspec.Struct, frozen=True):
     seal: bool
     answer: dict[str, Any]
     refusal: MinutebookError | None = None
+    status: int | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -79,10 +81,11 @@ class Request(msgspec.Struct, Generic[S]):
 
 
 class _Step(msgspec.Struct, Generic[S], frozen=True):
-    """A decided command in a round: its item, its answer's fields or refusal, and the state once it is stored."""
+    """A decided command in a round: its item, its answer's status and fields or refusal, and the state once stored."""
 
     request: Request[S]
     item: Append
+    status: int
     fields: dict[str, Any]
     after: Loaded[S]
     refusal: MinutebookError | None
@@ -203,8 +206,9 @@ class Mailbox(Generic[S]):
 
     def _step(self, request: Request[S], decided: Decided, at: Loaded[S]) -> _Step[S]:
         key = request.key if decided.refusal is None else None  # a refused command burns no key
-        if key is not None and decided.answer:
-            key = msgspec.structs.replace(key, answer={**key.answer, **decided.answer})
+        status = decided.status or request.status
+        if key is not None:
+            key = msgspec.structs.replace(key, status=status, answer={**key.answer, **decided.answer})
         item = Append(self.stream, at.head.version, decided.rows, seal=decided.seal, fence=request.fence, key=key)
         state, seq, size = at.state, at.head.version, at.head.bytes
         for row, (actor, event) in zip(decided.rows, decided.events, strict=True):
@@ -214,7 +218,7 @@ class Mailbox(Generic[S]):
             origin_key = row.origin_key if isinstance(row.origin_key, str) else None
             state = self._kind.evolve(state, Recorded(seq, actor, run_id, origin_key, event, tuple(row.classes)))
         head = msgspec.structs.replace(at.head, version=seq, bytes=size, sealed=at.head.sealed or decided.seal)
-        return _Step(request, item, decided.answer, Loaded(state, head, at.snapshot_seq), decided.refusal)
+        return _Step(request, item, status, decided.answer, Loaded(state, head, at.snapshot_seq), decided.refusal)
 
     async def _append(self, settled: Loaded[S], steps: list[_Step[S]]) -> None:
         self._is_fresh = False
@@ -324,8 +328,8 @@ def _tell(step: _Step[Any], outcome: Outcome) -> None:
 
 def _first_answer(step: _Step[Any], outcome: Outcome) -> Answer:
     if outcome.body is not None:
-        return Answer(step.request.status, msgspec.json.decode(outcome.body), False, outcome.seq)
+        return Answer(step.status, msgspec.json.decode(outcome.body), False, outcome.seq)
     fields: dict[str, Any] = {"seq": outcome.seq, "chain": outcome.chain}
     if outcome.event_id is not None:
         fields["id"] = outcome.event_id
-    return Answer(step.request.status, {**fields, **step.fields}, False, outcome.seq)
+    return Answer(step.status, {**fields, **step.fields}, False, outcome.seq)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -142,7 +143,10 @@ class Forked(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True):
-    """Where a stream stands. chain: hash of its last event in hex. bytes: of all its payloads."""
+    """Where a stream stands. chain: hash of its last event in hex. bytes: of all its payloads.
+
+    held: whether retention must wait. last_ts: when its last event was recorded; None before the first.
+    """
 
     id: int
     tenant: str
@@ -150,6 +154,8 @@ class Head(Struct, frozen=True):
     bytes: int
     sealed: bool
     chain: str
+    held: bool = False
+    last_ts: datetime | None = None
 
 
 class StoredAnswer(Struct, frozen=True):

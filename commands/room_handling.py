@@ -71,6 +71,7 @@ class RoomHandling:
         key: str | None,
         *,
         status: int = 200,
+        status_of: Callable[[Decision], int] | None = None,
         fence: Fence | None = None,
     ) -> Answer:
         stream = stream_of(room_id)
@@ -81,7 +82,9 @@ class RoomHandling:
 
         def decided(room: Room, head: Head) -> Decided:
             context = self._context(caller, room_id, head.tenant, head.version, head.bytes)
-            return self._encode(sealing(room, decision(room, command, context), context, _size))
+            made = sealing(room, decision(room, command, context), context, _size)
+            encoded = self._encode(made)
+            return encoded if status_of is None else msgspec.structs.replace(encoded, status=status_of(made))
 
         idempotency = self._dispatcher.key(caller, decision.__name__, stream, key, command, status)
         return await self._dispatcher.run(ROOM, stream, authorize, decided, key=idempotency, fence=fence, status=status)

@@ -20,14 +20,36 @@ from .methods import MethodTable
 from .openapi import describe
 from .own_room import in_own_room
 from .problems import on_any_error, on_domain_error, on_http_error
-from .routes import bench, bridge, export, health, rooms, session, streams
+from .routes import (
+    approvals,
+    bench,
+    bridge,
+    driver,
+    export,
+    forks,
+    health,
+    history,
+    members,
+    messages,
+    rooms,
+    runs,
+    session,
+    streams,
+)
 from .routes.common import TheCaller, caller_of
 from .services import Services
 
 ROUTES: list[ControllerRouterHandler] = [
     rooms.ROUTES,
+    members.ROUTES,
+    history.ROUTES,
     streams.follow_room,
     export.export_room,
+    messages.ROUTES,
+    driver.ROUTES,
+    runs.ROUTES,
+    approvals.ROUTES,
+    forks.ROUTES,
     bridge.ROUTES,
     session.ROUTES,
     health.healthz,

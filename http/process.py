@@ -18,15 +18,19 @@ import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
 from ulid import ULID
 
-from ..commands.dispatcher import Bounds, Dispatcher, Fingerprints
+from ..commands.attendance import Attendance
+from ..commands.beside import Beside, Presence
+from ..commands.dispatcher import Dispatcher, Fingerprints
 from ..commands.ports import Redact
 from ..commands.rooms import Rooms
-from ..domain.rooms.context import Limits
 from ..infra.database import Database
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.export_reader import ExportReader
+from ..infra.postgres.forks import PostgresForks
+from ..infra.postgres.holds import PostgresHolds
 from ..infra.postgres.listen import Listener
 from ..infra.postgres.pool import make_pool, verify_role
+from ..infra.postgres.presence import PostgresPresence
 from ..infra.postgres.projector import Projector
 from ..infra.postgres.readiness import Readiness
 from ..infra.postgres.store import PostgresStore
@@ -37,8 +41,10 @@ from ..infra.server_key import server_key
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
 from .app import create_app
+from .bounds import dispatcher_bounds, room_limits, room_timeouts
 from .bridges import Bridges
 from .jobs import run_jobs
+from .limits import Limits
 from .live import Hub
 from .metrics import make_registry
 from .redacted import RedactedEdge
@@ -127,10 +133,13 @@ async def serve_http(
         stack.push_async_callback(verifier.close)
         key = server_key(settings)
         redactor = redactor_of(settings)
-        dispatcher = Dispatcher(store, Fingerprints(key), _bounds(settings))
+        dispatcher = Dispatcher(store, Fingerprints(key), dispatcher_bounds(settings))
+        limits = Limits(settings.limits)
+        attendance = _attendance(settings, PostgresPresence(pool), stack)
+        beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
         services = Services(
             settings,
-            _rooms(settings, dispatcher, redactor.value),
+            _rooms(settings, dispatcher, redactor.value, beside),
             store,
             ViewReader(pool),
             ExportReader(pool),
@@ -138,6 +147,8 @@ async def serve_http(
             await store.log_id(),
             _now,
             bridges,
+            limits,
+            attendance,
         )
         serves_metrics = _serves_metrics(settings)
         registry = make_registry(
@@ -267,30 +278,25 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
-def _rooms(settings: Settings, dispatcher: Dispatcher, redact: Redact) -> Rooms:
-    limits = settings.limits
+def _attendance(settings: Settings, presence: Presence, stack: contextlib.AsyncExitStack) -> Attendance:
+    attendance = Attendance(presence, _now, settings.timeouts.presence_seconds)
+    attendance.start()
+    stack.push_async_callback(attendance.close)
+    return attendance
+
+
+def _rooms(settings: Settings, dispatcher: Dispatcher, redact: Redact, beside: Beside) -> Rooms:
     classes = {name: tool.data_class for name, tool in settings.tools.items() if tool.data_class}
     return Rooms(
         dispatcher,
-        limits=Limits(
-            limits.text_bytes, limits.payload_bytes, limits.room_members, limits.room_events, limits.room_bytes
-        ),
+        beside=beside,
+        limits=room_limits(settings),
+        timeouts=room_timeouts(settings),
         redact=redact,
         new_id=lambda: str(ULID()),
         entropy=lambda: secrets.randbits(40),
         now=_now,
         tool_classes=classes,
-    )
-
-
-def _bounds(settings: Settings) -> Bounds:
-    limits = settings.limits
-    return Bounds(
-        limits.mailbox_length,
-        limits.commands_in_flight,
-        limits.command_deadline_ms / 1000,
-        limits.cached_rooms,
-        limits.snapshot_every,
     )
 
 

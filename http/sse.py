@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import msgspec
+from litestar.types import Receive, Send
 
 from ..domain.errors import InvalidCursor, MinutebookError
 from ..domain.principals import Caller
@@ -49,6 +50,11 @@ class EventStream(Endless):
         self._start = start
         self._cursor = start.after
         self._backlog_bytes = services.settings.limits.stream_backlog_bytes
+
+    async def run(self, receive: Receive, send: Send) -> None:
+        """See Endless. Counted while it is open; all clean-up is synchronous."""
+        with self._services.limits.stream(self._caller, self._seen.room_id):
+            await super().run(receive, send)
 
     async def _serve(self, followed: Followed) -> None:
         state = snapshot(self._services, self._seen, self._caller, self._start.after + 1)
@@ -123,6 +129,12 @@ class EventStream(Endless):
         except MinutebookError:
             return "removed"
         return None
+
+    async def _wait(self) -> bool:
+        has_ended = await super()._wait()
+        if not has_ended:
+            self._services.attendance.seen(self._seen.room_id, self._caller)
+        return has_ended
 
     def _reconnect(self, reason: str) -> bytes:
         return frame("reconnect", {"cursor": str(self._cursor), "reason": reason})

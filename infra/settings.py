@@ -14,6 +14,7 @@ from ..domain.principals import SERVER_COMPONENT
 from .redaction.rules import Rule
 from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
 from .settings_section import Section, parse_duration
+from .settings_timeouts import TimeoutSettings
 
 ASYMMETRIC_ALGORITHMS = (
     *("ES256", "ES384", "ES512", "EdDSA"),
@@ -205,6 +206,24 @@ class LimitSettings(Section, frozen=True):
         268_435_456
     )
     room_members: Annotated[int, Meta(ge=1, le=1000, description="People with a role in a room.")] = 20
+    queued_messages: Annotated[int, Meta(ge=1, le=1000, description="Messages that wait for a room's next run.")] = 50
+    pending_deliveries: Annotated[
+        int, Meta(ge=1, le=1000, description="Deliveries that wait for a running run's bridge.")
+    ] = 50
+    waiting_runs: Annotated[
+        int, Meta(ge=1, le=100, description="Runs of a room that were registered and did not say hello yet.")
+    ] = 8
+    actions_per_second: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Commands of one principal a second, bridges left out.")
+    ] = 10
+    action_burst: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Commands that a principal may send at once after a pause.")
+    ] = 20
+    streams_per_principal: Annotated[int, Meta(ge=1, le=100_000, description="Open event streams of a principal.")] = 10
+    people_per_room: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="People who follow one room; driver, owners and approvers always may."),
+    ] = 20
     mailbox_length: Annotated[int, Meta(ge=1, le=65_536, description="Commands that wait for one stream.")] = 256
     commands_in_flight: Annotated[int, Meta(ge=1, le=1_000_000, description="Commands under way.")] = 4096
     command_deadline_ms: Annotated[
@@ -267,6 +286,7 @@ class Settings(Section, frozen=True):
     tools: dict[str, ToolSettings] = {}
     clearance: ClearanceSettings = ClearanceSettings()
     limits: LimitSettings = LimitSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
     retention: RetentionSettings = RetentionSettings()
     redaction: RedactionSettings = RedactionSettings()
     launcher: LauncherSettings = LauncherSettings()

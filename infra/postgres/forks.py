@@ -48,7 +48,7 @@ class PostgresForks:
             _event(fork.event),
             fork.max_events,
             fork.max_bytes,
-            None if fork.key is None else _key(fork.key),
+            None if fork.key is None else key_json(fork.key),
         )
         try:
             async with self._pool.connection() as connection, connection.transaction():
@@ -65,5 +65,6 @@ def _event(row: EventRow) -> str:
     return msgspec.json.encode(row).decode()
 
 
-def _key(key: Key) -> str:
+def key_json(key: Key) -> str:
+    """A key in the form that the SQL functions take."""
     return msgspec.json.encode(_KeyRow(*key.place, key.fingerprint, key.status, key.answer)).decode()
