@@ -26,7 +26,7 @@ class Bridge:
         self, server: LiveServer, room: str | None = None, run_id: str | None = None, *, role: str = "implementer"
     ) -> None:
         self.server = server
-        self.alice = server.member("alice")
+        self.alice = server.client("human:alice", "agents-member", "sec")  # cleared for whatever a tool may return
         self.room = room or open_room(self.alice)
         self.run_id = run_id or new_run_id()
         self.client = server.client(f"agent:{self.run_id}", room=self.room, role=role)
