@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from ..domain.rooms.messages import post_message
 from ..domain.rooms.state import Room
 from .mailbox import Answer
 from .ports import Fence
-from .room_handling import RoomHandling, stream_of
+from .room_handling import RoomHandling
 from .run_handlers import RUN_LEASE
 
 
@@ -33,24 +34,31 @@ class RoomToolHandlers(RoomHandling):
     """Handlers of the tools that write. What they append is fenced on the run's lease (rules.md, law 25)."""
 
     async def use_tool(
-        self, caller: Caller, room_id: str, command: RunCommand, key: str | None, lease_epoch: int
+        self,
+        caller: Caller,
+        room_id: str,
+        command: RunCommand,
+        key: str | None,
+        lease_epoch: int,
+        admit: Callable[[], None],
     ) -> Answer:
         """200 `{"seq", "id", "chain"}`: the event is the run's. lease_epoch: of the lease that the run has.
 
-        The same key again answers the first call and appends nothing; without a key each call is another event.
-        Raises NotVisible, RunNotLive, Forbidden where the run's role lacks the tool, LeaseLost, Sealed, TooLarge,
-        Invalid, KeyReused.
+        admit: the limit on the run's calls, looked at after authorization and replay (http.md, Order of checks); it
+        may be called more than once for one call. The same key again answers the first call and appends nothing;
+        without a key each call is another event. Raises NotVisible, RunNotLive, Forbidden where the run's role lacks
+        the tool, LeaseLost, Sealed, TooLarge, Invalid, KeyReused, and what admit raises.
         """
         action, decision = _decision_of(command)
         decided = PostMessage(command.text) if isinstance(command, PostToRoom) else command
+
+        @functools.wraps(decision)  # its name is the operation of an idempotency key
+        def counted(room: Room, command: Any, context: Context) -> Decision:
+            admit()
+            return decision(room, command, context)
+
         fence = Fence(RUN_LEASE, caller.principal.id, lease_epoch)
-        return await self._run(caller, room_id, decided, decision, action, key, fence=fence)
-
-
-def answer_place(caller: Caller, room_id: str, command: RunCommand, key: str) -> tuple[str, str, str, str, str]:
-    """Where the answer to a keyed call is stored (EventStore.find_answer)."""
-    operation = _decision_of(command)[1].__name__
-    return (caller.tenant, str(caller.principal), operation, stream_of(room_id), key)
+        return await self._run(caller, room_id, decided, counted, action, key, fence=fence)
 
 
 def _decision_of(command: RunCommand) -> tuple[RoomTool, Callable[[Room, Any, Context], Decision]]:

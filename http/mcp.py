@@ -31,7 +31,7 @@ from .. import __version__
 from ..domain.errors import MinutebookError
 from ..domain.principals import Caller
 from .mcp_message import PATH, checked, is_message
-from .mcp_tools import SPECS, RoomTools, ToolSpec, refusal, room_of
+from .mcp_tools import SPECS, RoomTools, ToolSpec, check_is_run, refusal
 from .origins import Origins
 from .problems import PROBLEM_TYPE, problem
 from .redacted import QUOTES
@@ -45,8 +45,8 @@ INSTRUCTIONS = (
 
 HEADERS = {"cache-control": "no-store"}
 
-_ACCEPT = (b"accept", b"application/json, text/event-stream")
-"""What the SDK is told of Accept: the gate has judged it, and the answers are JSON in any case."""
+_JUDGED = [(b"accept", b"application/json, text/event-stream"), (b"content-type", b"application/json")]
+"""What the SDK is told of the media types: the gate has judged them, and the answers are JSON in any case."""
 
 _NO_MESSAGE = {
     "jsonrpc": "2.0",
@@ -96,7 +96,7 @@ class McpEndpoint:
     async def serve(self, request: Request[Any, Any, Any], body: bytes, exchange: _Exchange) -> tuple[int, str, bytes]:
         """Status, media type and body of the SDK's answer to one checked message."""
         kept = [(name, value) for name, value in request.scope["headers"] if _may_see(name)]
-        scope = {**cast("Any", request.scope), "headers": [*kept, _ACCEPT], "state": {"exchange": exchange}}
+        scope = {**cast("Any", request.scope), "headers": [*kept, *_JUDGED], "state": {"exchange": exchange}}
         answer = _Answer()
         manager = StreamableHTTPSessionManager(
             self._server, json_response=True, stateless=True, max_request_body_size=max(1, len(body))
@@ -139,7 +139,7 @@ async def room_tools(
     if not _is_from_here(request, endpoint.origins):
         status, body, headers = problem("bad_origin", "This origin is not listed; see server.allowedOrigins.", PATH)
         return Response(body, status_code=status, media_type=PROBLEM_TYPE, headers=headers)
-    room_of(caller)
+    check_is_run(caller)
     body, refused = checked(await request.body(), endpoint.settings.limits.json_depth)
     if not is_message(body):
         return Response(
@@ -147,7 +147,7 @@ async def room_tools(
         )
     exchange = _Exchange(caller, key_of(key), refused)
     status, media, answer = await endpoint.serve(request, body, exchange)
-    request.scope["state"][QUOTES] = bool(answer) and not exchange.is_clean
+    request.scope["state"][QUOTES] = media.startswith("application/json") and bool(answer) and not exchange.is_clean
     headers = {**HEADERS, "idempotency-replayed": "true"} if exchange.is_replay else HEADERS
     return Response(answer, status_code=status, media_type=media, headers=headers)
 
@@ -188,8 +188,8 @@ def _is_from_here(request: Request[Any, Any, Any], origins: Origins) -> bool:
 
 
 def _may_see(header: bytes) -> bool:
-    """What the SDK may know of a request: nothing that authenticates it, nothing of other protocols."""
-    return header in (b"content-type", b"content-length", b"host") or header.startswith(b"mcp-")
+    """What the SDK may know of a request: nothing that authenticates it, nothing that is judged already."""
+    return header.startswith(b"mcp-")
 
 
 def _exchange(ctx: Any) -> _Exchange:

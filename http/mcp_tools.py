@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..commands.room_handling import stream_of
-from ..commands.room_tools import PostToRoom, RunCommand, answer_place
+from ..commands.room_tools import PostToRoom
 from ..commands.run_handlers import NO_LEASE, RUN_LEASE
-from ..domain.errors import Forbidden, MinutebookError, NotVisible, RateLimited, RunNotLive
+from ..domain.errors import Forbidden, MinutebookError, NotVisible, RunNotLive
 from ..domain.principals import Caller
 from ..domain.rooms.commands import Command
 from ..domain.rooms.decide_handoff import RecordHandoff, RecordVerdict
@@ -55,14 +55,15 @@ class RoomTools:
 
     async def of(self, caller: Caller) -> list[ToolSpec]:
         """The tools that the run's role has; none for a run that is not running."""
-        room_id = room_of(caller)
         try:
             with self._services.bridges.request(caller):
-                seen = await see(self._services, caller, room_id)
+                seen = await see(self._services, caller, _room_of(caller))
         except (NotVisible, RunNotLive):
             return []
         return [
-            spec for spec in SPECS.values() if decide_right(seen.room, room_id, seen.tenant, caller, spec.name).allowed
+            spec
+            for spec in SPECS.values()
+            if decide_right(seen.room, seen.room_id, seen.tenant, caller, spec.name).allowed
         ]
 
     async def call(
@@ -82,38 +83,31 @@ class RoomTools:
         if spec is None:
             raise NoSuchTool("There is no such tool; tools/list names those that you have.")
         with self._services.bridges.request(caller):
-            seen = await see(self._services, caller, room_of(caller), spec.name)
+            seen = await see(self._services, caller, _room_of(caller), spec.name)
             if unfit is not None:
                 raise unfit
             command = _decoded(spec, arguments)
-            if not isinstance(command, ReadRoom):
-                return await self._write(caller, seen.room_id, command, key)
-            self._pace.take(caller.principal.id)
-            page = await read_room(self._services, caller, seen, command)
-        return msgspec.json.decode(msgspec.json.encode(page)), False
-
-    async def _write(
-        self, caller: Caller, room_id: str, command: RunCommand, key: str | None
-    ) -> tuple[dict[str, Any], bool]:
-        await self._take_turn(caller, room_id, command, key)
-        epoch = await self._services.store.lease_epoch(stream_of(room_id), RUN_LEASE, caller.principal.id)
-        answer = await self._services.rooms.use_tool(caller, room_id, command, key, epoch or NO_LEASE)
+            run = (caller.tenant, caller.principal.id)
+            if isinstance(command, ReadRoom):
+                self._pace.take(run)
+                page = await read_room(self._services, caller, seen, command)
+                return msgspec.json.decode(msgspec.json.encode(page)), False
+            epoch = await self._services.store.lease_epoch(stream_of(seen.room_id), RUN_LEASE, caller.principal.id)
+            answer = await self._services.rooms.use_tool(
+                caller, seen.room_id, command, key, epoch or NO_LEASE, self._pace.admit(run)
+            )
         return answer.body, answer.is_replay
 
-    async def _take_turn(self, caller: Caller, room_id: str, command: RunCommand, key: str | None) -> None:
-        """Count the call, unless it only asks for an answer that is stored already. Raises RateLimited."""
-        try:
-            self._pace.take(caller.principal.id)
-        except RateLimited:
-            place = None if key is None else answer_place(caller, room_id, command, key)
-            if place is None or await self._services.store.find_answer(place) is None:
-                raise
 
-
-def room_of(caller: Caller) -> str:
-    """The room of the run that calls. Raises Forbidden for everybody who is no run."""
-    if caller.principal.kind != "agent" or caller.room_id is None:
+def check_is_run(caller: Caller) -> None:
+    """Raises Forbidden for everybody who is no run."""
+    if caller.principal.kind != "agent":
         raise Forbidden("The room tools are for runs; use a run token.")
+
+
+def _room_of(caller: Caller) -> str:
+    if caller.room_id is None:
+        raise RunNotLive("This run was never registered; register it first.")
     return caller.room_id
 
 
