@@ -61,6 +61,7 @@ OFFENCES = [
     ("infra/jwks.py", "import litestar", "litestar", "litestar and uvicorn only in"),
     ("http/gate.py", "import jwt", "jwt", "pyjwt only in"),
     ("infra/redaction/engine.py", "import re2", "re2", "re2 only in"),
+    ("http/live.py", "from mcp import types", "mcp", "mcp only in"),
     ("infra/settings.py", "import rich.console", "rich", "typer and rich only in"),
 ]
 """File, what is planted in it, what the linter must find there, and under which contract."""
