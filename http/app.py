@@ -58,7 +58,7 @@ ROUTES: list[ControllerRouterHandler] = [
 """Everything that the OpenAPI document describes."""
 
 
-DEPENDENCIES = ("services", "caller", "readiness", "registry", "endpoint")
+DEPENDENCIES = ("services", "caller", "readiness", "registry")
 
 
 @functools.cache

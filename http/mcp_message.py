@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..domain.errors import Invalid, Malformed, MinutebookError
 from ..domain.jsontext import check_body
+from ..domain.principals import Caller
 
 PATH = "/mcp"
 
@@ -28,6 +29,20 @@ class Envelope(Struct):
     method: str
     id: Annotated[int, Meta(ge=-MAX_ID, le=MAX_ID)] | Annotated[str, Meta(max_length=MAX_ID_CHARS)] | UnsetType = UNSET
     params: dict[str, Any] | UnsetType = UNSET
+
+
+class Exchange(Struct):
+    """What the SDK's handlers must know of their request, and what the answer must know of them.
+
+    refused: what is wrong with the arguments of the tool call. is_clean: the answer is a tool's, so that nothing of the
+    request is quoted in it.
+    """
+
+    caller: Caller
+    key: str | None
+    refused: MinutebookError | None
+    is_replay: bool = False
+    is_clean: bool = False
 
 
 def checked(body: bytes, max_depth: int) -> tuple[bytes, MinutebookError | None]:
