@@ -18,6 +18,7 @@ from procrastinate.jobs import Job as EngineJob
 from procrastinate.retry import BaseRetryStrategy
 
 from ...commands.jobs import Job, JobRequest, Refused, Sweep, TryAgain
+from ..postgres.pool import renew_if_read_only
 from .backoff import Backoff
 from .connector import Pool, bridge_logs, make_app
 from .rescue import RESCUE_S, rescue_for_ever
@@ -125,7 +126,10 @@ class JobEngine:
                     working.cancel()
                 (ended,) = await asyncio.gather(working, return_exceptions=True)
                 if not stop.is_set():
-                    log.warning("job worker interrupted", error=type(ended).__name__)
+                    cause = ended.__cause__ if ended is not None else None
+                    log.warning("job worker interrupted", error=type(cause or ended).__name__)
+                    if cause is not None:
+                        await renew_if_read_only(self._pool, cause)
                     await asyncio.wait((stopping,), timeout=RESTART_S)
         finally:
             for task in (rescuing, stopping):

@@ -7,6 +7,7 @@ import asyncio
 import psycopg
 import structlog
 
+from ..postgres.pool import renew_if_read_only
 from .connector import Pool
 
 RESCUE_S = 10.0
@@ -54,4 +55,5 @@ async def rescue_for_ever(pool: Pool, silent_s: float, every_s: float = RESCUE_S
             await rescue(pool, silent_s)
         except Exception as error:  # noqa: BLE001 - the next look may be luckier
             log.warning("rescue of jobs interrupted", error=type(error).__name__)
+            await renew_if_read_only(pool, error)
         await asyncio.sleep(every_s)

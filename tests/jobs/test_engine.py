@@ -29,6 +29,7 @@ from minutebook.commands.jobs import Arguments, Job, Refused, TryAgain
 from minutebook.infra.jobs import engine as engine_module
 from minutebook.infra.jobs.backoff import Backoff
 from minutebook.infra.jobs.rescue import rescue
+from psycopg import sql
 
 SECRET = "hunter2"
 
@@ -348,6 +349,25 @@ def test_a_worker_outlives_the_end_of_all_its_sessions(database: Any) -> None:
                     )
                 await eventually(lambda number=number: {"number": number} in job.ended)
             await eventually(lambda: not rows(database))
+
+    asyncio.run(body())
+
+
+def test_b81_a_worker_works_again_when_a_read_only_database_is_writable_again(database: Any) -> None:
+    """A default of the database that was read-only when a session began stays with the session."""
+
+    async def body() -> None:
+        job = Scripted(at_once)
+        with database.connect("postgres") as superuser:
+            name = sql.Identifier(database.name)
+            superuser.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+            async with engine_of(database, job) as engine, running(engine):
+                with structlog.testing.capture_logs() as logged:
+                    await eventually(lambda: any(line["event"] == "job worker interrupted" for line in logged))
+                superuser.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
+                async with engine_of(database, job) as asking:
+                    await asking.defer(request())
+                await eventually(lambda: bool(job.ended) and not rows(database))
 
     asyncio.run(body())
 
