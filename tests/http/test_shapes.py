@@ -74,7 +74,13 @@ def test_open(server: LiveServer, alice: httpx.Client) -> None:
         {"principal": "human:alice", "role": "owner", "approver": False},
         {"principal": "human:bob", "role": "collaborator", "approver": True},
     ]
-    assert snapshot["approvals"] == {"profile": "attended", "overrides": {}, "ttl": "4h", "fourEyes": False, "pending": []}
+    assert snapshot["approvals"] == {
+        "profile": "attended",
+        "overrides": {},
+        "ttl": "4h",
+        "fourEyes": False,
+        "pending": [],
+    }
 
 
 def test_commands_answer_seq_id_and_chain(alice: httpx.Client, room: str) -> None:
