@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -72,8 +73,11 @@ def server(tmp_path: Path) -> Any:
 
 def test_one_server_has_it_and_starts_it_again_when_it_dies(server: LiveServer) -> None:
     def worker() -> psutil.Process | None:
-        children = psutil.Process(server.process.pid).children()
-        return next((each for each in children if "jobs" in each.cmdline()), None)
+        for each in psutil.Process(server.process.pid).children():
+            with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+                if "jobs" in each.cmdline():
+                    return each
+        return None
 
     with server.sql() as look:
         until(lambda: one(look, SWEPT) == 1 and one(look, WORKERS) == 1, 30, "the first retention")
