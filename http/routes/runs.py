@@ -48,7 +48,10 @@ class RunState(Struct, frozen=True, rename="camel"):
 
 
 Wanted = {202: ResponseSpec(RequestedRun, generate_examples=False, description="It will be launched")}
-Registered = {200: ResponseSpec(RunAnswer, generate_examples=False, description="Registered; 201 where it is new")}
+Registered = {
+    200: ResponseSpec(RunAnswer, generate_examples=False, description="Registered already"),
+    201: ResponseSpec(RunAnswer, generate_examples=False, description="A new run"),
+}
 
 
 @post("/v1/rooms/{room_id:str}/runs", status_code=202, responses=Wanted, opt={"body": RequestRun})
