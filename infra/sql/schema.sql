@@ -867,6 +867,56 @@ $$;
 
 ALTER FUNCTION minutebook.guard_truncate() OWNER TO minutebook_owner;
 
+-- Name: hold_closed_v1(text, boolean, text, text, text, text, json); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) RETURNS TABLE(outcome text, seq bigint, chain text, status integer, body text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    k record;
+    v_found record;
+    v_stream record;
+    v_body text;
+BEGIN
+    SELECT s.id, s.sealed, s.held, s.version, encode(s.head_hash, 'hex') AS chain INTO v_stream
+    FROM minutebook.streams s WHERE s.name = p_stream FOR NO KEY UPDATE;
+    IF v_stream.sealed IS NOT TRUE THEN
+        RETURN QUERY SELECT 'open', 0::bigint, NULL::text, NULL::integer, NULL::text;
+        RETURN;
+    END IF;
+    SELECT * INTO k FROM json_to_record(p_key) AS r (tenant text, caller text, operation text, scope text, key text,
+        fingerprint text, status integer, body jsonb);
+    IF k.key IS NOT NULL THEN
+        v_body := (jsonb_build_object('seq', v_stream.version, 'chain', v_stream.chain) || k.body)::text;
+        INSERT INTO minutebook.idempotency (tenant, caller, operation, scope, key, fingerprint, status, body, stream_id)
+        VALUES (k.tenant, k.caller, k.operation, k.scope, k.key, decode(k.fingerprint, 'hex'), k.status, v_body,
+            v_stream.id)
+        ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            SELECT i.fingerprint, i.status, i.body INTO STRICT v_found FROM minutebook.idempotency i
+            WHERE i.tenant = k.tenant AND i.caller = k.caller AND i.operation = k.operation AND i.scope = k.scope
+              AND i.key = k.key;
+            IF v_found.fingerprint = decode(k.fingerprint, 'hex') THEN
+                RETURN QUERY SELECT 'duplicate', v_stream.version, v_stream.chain, v_found.status, v_found.body;
+            ELSE
+                RETURN QUERY SELECT 'key_reused', v_stream.version, v_stream.chain, NULL::integer, NULL::text;
+            END IF;
+            RETURN;
+        END IF;
+    END IF;
+    IF p_is_set OR v_stream.held THEN
+        INSERT INTO minutebook.holds (stream_id, id, is_set, actor_kind, actor_id, reason)
+        VALUES (v_stream.id, p_id, p_is_set, p_actor_kind, p_actor_id, p_reason);
+        UPDATE minutebook.streams s SET held = p_is_set WHERE s.id = v_stream.id;
+    END IF;
+    RETURN QUERY SELECT 'done', v_stream.version, v_stream.chain, k.status, v_body;
+END
+$$;
+
+ALTER FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) OWNER TO minutebook_owner;
+
 -- Name: is_copy(bigint, text, integer, text, text, text, text, bigint, text, timestamp with time zone, text[], text[], text, jsonb, integer, bytea); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) RETURNS boolean
@@ -978,6 +1028,37 @@ END
 $$;
 
 ALTER FUNCTION minutebook.netstrings(p_values text[]) OWNER TO minutebook_owner;
+
+-- Name: note_run_or_hold(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_run_or_hold() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_kind text := NEW.payload ->> 'kind';
+    v_run text := NEW.payload ->> 'runId';
+BEGIN
+    IF v_kind IS NULL OR coalesce(current_setting('minutebook.fork_source', true), '') <> '' THEN
+        RETURN NULL;
+    ELSIF v_kind IN ('hold_set', 'hold_released') THEN
+        UPDATE minutebook.streams s SET held = (v_kind = 'hold_set') WHERE s.id = NEW.stream_id;
+    ELSIF v_kind IN ('run_requested', 'run_phase') AND v_run IS NOT NULL THEN
+        INSERT INTO minutebook.runs AS r (run_id, stream_id, state)
+        VALUES (v_run, NEW.stream_id, CASE NEW.payload ->> 'phase'
+            WHEN 'running' THEN 'running' WHEN 'ended' THEN 'ended' ELSE 'requested' END)
+        ON CONFLICT ON CONSTRAINT runs_pkey DO UPDATE
+            SET state = CASE WHEN EXCLUDED.state = 'requested' THEN r.state ELSE EXCLUDED.state END
+            WHERE r.stream_id = EXCLUDED.stream_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the run is of another stream' USING ERRCODE = 'unique_violation';
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_run_or_hold() OWNER TO minutebook_owner;
 
 -- Name: purge_stream_v1(bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -1603,6 +1684,20 @@ CREATE TABLE minutebook.feed_queue (
 
 ALTER TABLE minutebook.feed_queue OWNER TO minutebook_owner;
 
+-- Name: holds; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.holds (
+    stream_id bigint NOT NULL,
+    id text NOT NULL,
+    is_set boolean NOT NULL,
+    actor_kind text NOT NULL,
+    actor_id text NOT NULL,
+    reason text NOT NULL,
+    ts timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE minutebook.holds OWNER TO minutebook_owner;
+
 -- Name: idempotency; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.idempotency (
@@ -1653,6 +1748,29 @@ CREATE TABLE minutebook.migrations (
 );
 
 ALTER TABLE minutebook.migrations OWNER TO minutebook_owner;
+
+-- Name: presence; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.presence (
+    stream_id bigint NOT NULL,
+    principal text NOT NULL,
+    seen_at timestamp with time zone NOT NULL,
+    acted_at timestamp with time zone
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.presence OWNER TO minutebook_owner;
+
+-- Name: runs; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.runs (
+    run_id text NOT NULL,
+    stream_id bigint NOT NULL,
+    state text NOT NULL,
+    CONSTRAINT runs_state_known CHECK ((state = ANY (ARRAY['requested'::text, 'running'::text, 'ended'::text])))
+);
+
+ALTER TABLE minutebook.runs OWNER TO minutebook_owner;
 
 -- Name: snapshots; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
@@ -1892,6 +2010,11 @@ ALTER TABLE ONLY minutebook.feed
 ALTER TABLE ONLY minutebook.feed_queue
     ADD CONSTRAINT feed_queue_pkey PRIMARY KEY (txid, stream_id, from_seq);
 
+-- Name: holds holds_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.holds
+    ADD CONSTRAINT holds_pkey PRIMARY KEY (stream_id, id);
+
 -- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.idempotency
@@ -1911,6 +2034,16 @@ ALTER TABLE ONLY minutebook.log
 
 ALTER TABLE ONLY minutebook.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (name);
+
+-- Name: presence presence_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.presence
+    ADD CONSTRAINT presence_pkey PRIMARY KEY (stream_id, principal);
+
+-- Name: runs runs_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.runs
+    ADD CONSTRAINT runs_pkey PRIMARY KEY (run_id);
 
 -- Name: snapshots snapshots_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -1998,6 +2131,10 @@ CREATE INDEX idempotency_created ON minutebook.idempotency USING brin (created_a
 
 CREATE INDEX idempotency_stream ON minutebook.idempotency USING btree (stream_id);
 
+-- Name: runs_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX runs_by_stream ON minutebook.runs USING btree (stream_id);
+
 -- Name: idx_procrastinate_jobs_worker_not_null; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
 
 CREATE INDEX idx_procrastinate_jobs_worker_not_null ON minutebook_jobs.procrastinate_jobs USING btree (worker_id) WHERE ((worker_id IS NOT NULL) AND (status = 'doing'::minutebook_jobs.procrastinate_job_status));
@@ -2078,6 +2215,12 @@ CREATE TRIGGER events_guard_whole AFTER DELETE ON minutebook.events REFERENCING 
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_whole;
 
+-- Name: events events_note_run_or_hold; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_run_or_hold AFTER INSERT ON minutebook.events FOR EACH ROW WHEN (((new.type = 'state_changed'::text) AND (new.origin <> 'harness'::text))) EXECUTE FUNCTION minutebook.note_run_or_hold();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_run_or_hold;
+
 -- Name: streams streams_guard; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER streams_guard BEFORE INSERT OR UPDATE ON minutebook.streams FOR EACH ROW EXECUTE FUNCTION minutebook.guard_stream();
@@ -2129,6 +2272,21 @@ CREATE TRIGGER procrastinate_trigger_status_events_insert_v1 AFTER INSERT ON min
 -- Name: procrastinate_jobs procrastinate_trigger_status_events_update_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
 
 CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF status ON minutebook_jobs.procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1();
+
+-- Name: holds holds_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.holds
+    ADD CONSTRAINT holds_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: presence presence_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.presence
+    ADD CONSTRAINT presence_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: runs runs_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.runs
+    ADD CONSTRAINT runs_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: snapshots snapshots_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -2324,6 +2482,11 @@ REVOKE ALL ON FUNCTION minutebook.guard_stream_delete() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.guard_truncate() FROM PUBLIC;
 
+-- Name: FUNCTION hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) TO minutebook_app;
+
 -- Name: FUNCTION is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) FROM PUBLIC;
@@ -2346,6 +2509,10 @@ GRANT ALL ON FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_
 -- Name: FUNCTION netstrings(p_values text[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.netstrings(p_values text[]) FROM PUBLIC;
+
+-- Name: FUNCTION note_run_or_hold(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_run_or_hold() FROM PUBLIC;
 
 -- Name: FUNCTION purge_stream_v1(p_stream_id bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -2521,6 +2688,11 @@ GRANT SELECT ON TABLE minutebook.feed TO minutebook_auditor;
 GRANT SELECT ON TABLE minutebook.feed_queue TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.feed_queue TO minutebook_auditor;
 
+-- Name: TABLE holds; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.holds TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.holds TO minutebook_auditor;
+
 -- Name: TABLE idempotency; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT ON TABLE minutebook.idempotency TO minutebook_app;
@@ -2565,6 +2737,16 @@ GRANT SELECT ON TABLE minutebook.migrations TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.migrations TO minutebook_projector;
 GRANT SELECT ON TABLE minutebook.migrations TO minutebook_retention;
 GRANT SELECT ON TABLE minutebook.migrations TO minutebook_auditor;
+
+-- Name: TABLE presence; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,UPDATE ON TABLE minutebook.presence TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.presence TO minutebook_auditor;
+
+-- Name: TABLE runs; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.runs TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.runs TO minutebook_auditor;
 
 -- Name: TABLE snapshots; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
