@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -103,6 +103,21 @@ class Dispatcher:
         item = Append(stream, 0, decided.rows, create=creation, key=key)
         return await self._await(asyncio.ensure_future(self._create(item, decided, status)))
 
+    async def replayed(self, key: Key | None) -> Answer | None:
+        """The first answer of a command that does not go through a mailbox. Raises KeyReused for another request's."""
+        stored = None if key is None else await self._store.find_answer(key.place)
+        if stored is None or key is None:
+            return None
+        if stored.fingerprint != key.fingerprint:
+            raise KeyReused(REUSED)
+        return replay(stored.status, stored.body)
+
+    async def beside(self, work: Callable[[], Coroutine[Any, Any, Answer]], deadline_s: float) -> Answer:
+        """Do what takes no mailbox, as one of the commands under way. Raises TimedOut after `deadline_s`; the work goes
+        on."""
+        self._admit()
+        return await self._await(asyncio.ensure_future(work()), deadline_s)
+
     async def drain(self) -> None:
         """Refuse what comes from now on; return when everything under way is answered."""
         self._is_draining = True
@@ -130,11 +145,11 @@ class Dispatcher:
         if len(self._in_flight) >= self._bounds.in_flight:
             raise Unavailable("The server has too many commands under way; try again.", retryAfterMs=RETRY_AFTER_MS)
 
-    async def _await(self, done: asyncio.Future[Answer]) -> Answer:
+    async def _await(self, done: asyncio.Future[Answer], deadline_s: float | None = None) -> Answer:
         self._in_flight.add(done)
         done.add_done_callback(self._in_flight.discard)
         try:
-            async with asyncio.timeout(self._bounds.deadline_s + 0.5):
+            async with asyncio.timeout(deadline_s or self._bounds.deadline_s + 0.5):
                 return await asyncio.shield(done)
         except TimeoutError:
             done.add_done_callback(_retrieve)

@@ -30,12 +30,18 @@ log = structlog.get_logger(__name__)
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What a decision came to: rows to append, the same as events to fold, and the answer's own fields."""
+    """What a decision came to: rows to append, the same as events to fold, and the answer's own fields.
+
+    refusal: what the caller is told instead, once the rows are stored. status: of the answer, where it depends on what
+    was decided.
+    """
 
     rows: Sequence[EventRow]
     events: Sequence[tuple[Any, Any]]
     seal: bool
     answer: dict[str, Any]
+    refusal: MinutebookError | None = None
+    status: int | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -76,12 +82,14 @@ class Request(msgspec.Struct, Generic[S]):
 
 
 class _Step(msgspec.Struct, Generic[S], frozen=True):
-    """A decided command in a round: its item, its answer's fields, and the state once it is stored."""
+    """A decided command in a round: its item, its answer's status and fields or refusal, and the state once stored."""
 
     request: Request[S]
     item: Append
+    status: int
     fields: dict[str, Any]
     after: Loaded[S]
+    refusal: MinutebookError | None
 
 
 class Mailbox(Generic[S]):
@@ -198,9 +206,10 @@ class Mailbox(Generic[S]):
         self._is_fresh = True
 
     def _step(self, request: Request[S], decided: Decided, at: Loaded[S]) -> _Step[S]:
-        key = request.key
-        if key is not None and decided.answer:
-            key = msgspec.structs.replace(key, answer={**key.answer, **decided.answer})
+        key = request.key if decided.refusal is None else None  # a refused command burns no key
+        status = decided.status or request.status
+        if key is not None:
+            key = msgspec.structs.replace(key, status=status, answer={**key.answer, **decided.answer})
         item = Append(self.stream, at.head.version, decided.rows, seal=decided.seal, fence=request.fence, key=key)
         state, seq, size = at.state, at.head.version, at.head.bytes
         for row, (actor, event) in zip(decided.rows, decided.events, strict=True):
@@ -208,9 +217,9 @@ class Mailbox(Generic[S]):
             size += len(bytes(row.payload))
             run_id = row.run_id if isinstance(row.run_id, str) else None
             origin_key = row.origin_key if isinstance(row.origin_key, str) else None
-            state = self._kind.evolve(state, Recorded(seq, actor, run_id, origin_key, event))
+            state = self._kind.evolve(state, Recorded(seq, actor, run_id, origin_key, event, tuple(row.classes)))
         head = msgspec.structs.replace(at.head, version=seq, bytes=size, sealed=at.head.sealed or decided.seal)
-        return _Step(request, item, decided.answer, Loaded(state, head, at.snapshot_seq))
+        return _Step(request, item, status, decided.answer, Loaded(state, head, at.snapshot_seq), decided.refusal)
 
     async def _append(self, settled: Loaded[S], steps: list[_Step[S]]) -> None:
         self._is_fresh = False
@@ -238,7 +247,7 @@ class Mailbox(Generic[S]):
             if outcome.kind == "appended" and is_settled:
                 head = msgspec.structs.replace(step.after.head, bytes=outcome.bytes, chain=outcome.chain or "")
                 settled = Loaded(step.after.state, head, settled.snapshot_seq)
-                step.request.answer(_first_answer(step, outcome))
+                _tell(step, outcome)
             else:
                 is_settled = False
                 if not _settle_other(step, outcome):
@@ -310,10 +319,18 @@ def _settle_other(step: _Step[Any], outcome: Outcome) -> bool:
     return True
 
 
+def _tell(step: _Step[Any], outcome: Outcome) -> None:
+    """Answer what was appended; with a refusal, where all that could be done was to say why."""
+    if step.refusal is None:
+        step.request.answer(_first_answer(step, outcome))
+    else:
+        step.request.fail(step.refusal)
+
+
 def _first_answer(step: _Step[Any], outcome: Outcome) -> Answer:
     if outcome.body is not None:
-        return Answer(step.request.status, msgspec.json.decode(outcome.body), False, outcome.seq)
+        return Answer(step.status, msgspec.json.decode(outcome.body), False, outcome.seq)
     fields: dict[str, Any] = {"seq": outcome.seq, "chain": outcome.chain}
     if outcome.event_id is not None:
         fields["id"] = outcome.event_id
-    return Answer(step.request.status, {**fields, **step.fields}, False, outcome.seq)
+    return Answer(step.status, {**fields, **step.fields}, False, outcome.seq)

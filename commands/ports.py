@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -108,8 +109,44 @@ class Outcome(Struct, frozen=True):
     body: str | None
 
 
+class Fork(Struct, frozen=True):
+    """Asks for a new stream with events 1 to `seq` of another, and one event of its own behind them.
+
+    event: its payload gets the source's chain hash at `seq` as `chain`; a key's answer gets it as `forkedFrom.chain`.
+    max_events, max_bytes: the limits of a stream, which the fork must stay below.
+    """
+
+    source: str
+    seq: int
+    stream: str
+    event: EventRow
+    max_events: int
+    max_bytes: int
+    key: Key | None = None
+
+
+class Forked(Struct, frozen=True):
+    """What became of a fork. source_chain: the source's chain hash at the last copied event; else as Outcome.
+
+    not_found: the source has no such event, or was purged meanwhile. conflict: the new stream's name is taken.
+    """
+
+    kind: Literal["appended", "duplicate", "key_reused", "not_found", "too_long", "conflict"]
+    seq: int
+    event_id: str | None
+    chain: str | None
+    ts: str | None
+    bytes: int
+    status: int | None
+    body: str | None
+    source_chain: str | None
+
+
 class Head(Struct, frozen=True):
-    """Where a stream stands. chain: hash of its last event in hex. bytes: of all its payloads."""
+    """Where a stream stands. chain: hash of its last event in hex. bytes: of all its payloads.
+
+    held: whether retention must wait. last_ts: when its last event was recorded; None before the first.
+    """
 
     id: int
     tenant: str
@@ -117,6 +154,8 @@ class Head(Struct, frozen=True):
     bytes: int
     sealed: bool
     chain: str
+    held: bool = False
+    last_ts: datetime | None = None
 
 
 class StoredAnswer(Struct, frozen=True):
@@ -146,6 +185,7 @@ class StoredEvent(Struct, frozen=True):
     run_id: str | None
     origin_key: str | None
     payload: str
+    classes: Sequence[str] = ()
 
 
 class EventStore(Protocol):
@@ -185,6 +225,14 @@ class Leases(Protocol):
 
     async def drop(self, stream: str, purpose: str, holder: str, epoch: int) -> None:
         """Let it lapse at once; nothing where it is not held with that epoch."""
+        ...
+
+
+class Forks(Protocol):
+    """Copies of streams, beside the group commit."""
+
+    async def fork(self, fork: Fork) -> Forked:
+        """One transaction of its own: all of it or nothing. Raises Unavailable where the outcome is not known."""
         ...
 
 

@@ -1,187 +1,107 @@
-"""The commands of a room: authorization, decision, encoding, in the order of the API."""
+"""The commands of a room by people and systems: authorization, decision, encoding, in the order of the API."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
-
-import msgspec
-from msgspec import UNSET
-
-from ..domain.errors import TooLarge
-from ..domain.events import Event
+from ..domain.errors import RateLimited
 from ..domain.ids import short_id
 from ..domain.principals import Caller
-from ..domain.rooms import decide
-from ..domain.rooms.bridge import CheckedItem, record_items
+from ..domain.rooms import decide, decide_approvals, driver, members, messages
 from ..domain.rooms.commands import (
     AddMember,
     CloseRoom,
-    EndRun,
+    GiveDriver,
+    InterruptRun,
     OpenRoom,
     PostMessage,
+    PromoteQueued,
     RemoveMember,
-    StartRun,
+    RemoveQueued,
+    RequestDriver,
+    TakeDriver,
 )
-from ..domain.rooms.decide import Context, Decision, Limits, NewEvent
-from ..domain.rooms.events import ROOM_EVENTS, ParticipantLeft, RoomOpened
-from ..domain.rooms.rights import Action, require
-from ..domain.rooms.state import INITIAL, SCHEMA, Room, evolve
-from .dispatcher import Dispatcher
-from .mailbox import Answer, Decided
-from .ports import Creation, EventRow, Fence, Head, Redact
-from .streams import Kind
+from ..domain.rooms.context import Decision
+from ..domain.rooms.decide_approvals import DecideApproval
+from ..domain.rooms.rights import Action
+from .mailbox import Answer
+from .ports import Creation
+from .room_forks import RoomForks
+from .room_handling import ROOM, stream_of
+from .room_holds import RoomHolds
+from .room_tools import RoomToolHandlers
+from .run_handlers import RunHandlers
+
+_SAYING: dict[str, Action] = {"chat": "chat", "review_verdict": "verdict", "task_state": "task_state"}
 
 
-def _passed_over(room: Room, type_: str) -> Room:
-    """What could not be read may have removed anybody: only rights that come by group or kind stay."""
-    if type_ in (ParticipantLeft.type, RoomOpened.type):
-        return msgspec.structs.replace(room, members={}, run=None)
-    return room
+class Rooms(RoomForks, RoomHolds, RunHandlers, RoomToolHandlers):
+    """Handlers of every room command; those of runs, forks and holds, of a run's bridge and of its tools are inherited.
 
-
-ROOM: Kind[Room] = Kind("room", SCHEMA, INITIAL, Room, ROOM_EVENTS, evolve, _passed_over)
-
-RUN_LEASE = "run"
-"""Purpose of the lease that fences a room's running run."""
-
-
-def stream_of(room_id: str) -> str:
-    """The name of a room's stream."""
-    return f"room:{room_id}"
-
-
-class Rooms:
-    """Handlers of every room command. new_id draws a ULID, entropy 40 random bits; both come from the server."""
-
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        *,
-        limits: Limits,
-        redact: Redact,
-        new_id: Callable[[], str],
-        entropy: Callable[[], int],
-        tool_classes: Mapping[str, str],
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._limits = limits
-        self._redact = redact
-        self._new_id = new_id
-        self._entropy = entropy
-        self._tool_classes = tool_classes
+    What only the driver may do is authorized as `queue`, which whoever drove until now may, too: so they hear that the
+    token moved, and get the answer of what they did while they drove. The decision looks at the token.
+    """
 
     async def open(self, caller: Caller, command: OpenRoom, key: str | None) -> Answer:
         """201 `{"id", "seq", "chain"}`."""
         room_id = short_id(self._entropy())
-        context = Context(caller, room_id, caller.tenant, limits=self._limits)
+        context = self._context(caller, room_id, caller.tenant, 0, 0)
         decision = decide.open_room(command, context)
         decided = self._encode(Decision(decision.events, answer={"id": room_id}))
         idempotency = self._dispatcher.key(caller, "open_room", "", key, command, 201, decided.answer)
+        try:
+            self._beside.admit(caller)()
+        except RateLimited:
+            first = await self._dispatcher.replayed(idempotency)
+            if first is None:
+                raise
+            return first
         days = int(command.retention[:-1])
         creation = Creation(ROOM.name, caller.tenant, days)
-        return await self._dispatcher.create(stream_of(room_id), creation, decided, key=idempotency, status=201)
+        answer = await self._dispatcher.create(stream_of(room_id), creation, decided, key=idempotency, status=201)
+        self._beside.acted(answer.body["id"], caller)
+        return answer
 
     async def post_message(self, caller: Caller, room_id: str, command: PostMessage, key: str | None) -> Answer:
         """201 `{"seq", "id", "chain"}`."""
-        return await self._run(caller, room_id, command, decide.post_message, "chat", key, status=201)
+        action = _SAYING[command.kind] if command.delivery == "none" else "queue"
+        return await self._act(caller, room_id, command, messages.post_message, action, key, status=201)
+
+    async def remove_queued(self, caller: Caller, room_id: str, command: RemoveQueued, key: str | None) -> Answer:
+        """200 `{"seq", "id", "chain"}`."""
+        return await self._act(caller, room_id, command, messages.remove_queued, "unqueue", key)
+
+    async def promote_queued(self, caller: Caller, room_id: str, command: PromoteQueued, key: str | None) -> Answer:
+        """200 `{"seq", "id", "chain"}`."""
+        return await self._act(caller, room_id, command, messages.promote_queued, "queue", key)
+
+    async def interrupt_run(self, caller: Caller, room_id: str, command: InterruptRun, key: str | None) -> Answer:
+        """202 `{"seq", "chain"}`; while one request waits, another adds nothing."""
+        return await self._act(caller, room_id, command, messages.interrupt_run, "queue", key, status=202)
+
+    async def request_driver(self, caller: Caller, room_id: str, command: RequestDriver, key: str | None) -> Answer:
+        """200 `{"seq", "chain", "driver", "driverEpoch"}`, as all three."""
+        return await self._act(caller, room_id, command, driver.request_driver, "driver_request", key)
+
+    async def give_driver(self, caller: Caller, room_id: str, command: GiveDriver, key: str | None) -> Answer:
+        """As request_driver."""
+        return await self._act(caller, room_id, command, driver.give_driver, "queue", key)
+
+    async def take_driver(self, caller: Caller, room_id: str, command: TakeDriver, key: str | None) -> Answer:
+        """As request_driver."""
+        return await self._act(caller, room_id, command, driver.take_driver, "driver_take", key)
+
+    async def decide_approval(self, caller: Caller, room_id: str, command: DecideApproval, key: str | None) -> Answer:
+        """200 `{"seq", "id", "chain", "decision"}`."""
+        return await self._act(caller, room_id, command, decide_approvals.decide_approval, "decide", key)
 
     async def add_member(self, caller: Caller, room_id: str, command: AddMember, key: str | None) -> Answer:
         """200 `{"seq", "chain"}`; a member who has that role already changes nothing."""
-        return await self._run(caller, room_id, command, decide.add_member, "invite", key)
+        return await self._act(caller, room_id, command, members.add_member, "invite", key)
 
     async def remove_member(self, caller: Caller, room_id: str, command: RemoveMember, key: str | None) -> Answer:
         """200 `{"seq", "chain"}`."""
         action: Action = "read" if command.principal == str(caller.principal) else "invite"
-        return await self._run(caller, room_id, command, decide.remove_member, action, key)
+        return await self._act(caller, room_id, command, members.remove_member, action, key)
 
     async def close(self, caller: Caller, room_id: str, command: CloseRoom, key: str | None) -> Answer:
         """200 `{"seq", "chain"}`; the room is sealed."""
-        return await self._run(caller, room_id, command, decide.close_room, "close", key)
-
-    async def check_start(self, caller: Caller, room_id: str) -> None:
-        """Refuse a hello that no lease could save. Raises NotVisible, RunNotLive, Sealed."""
-        await self._run(caller, room_id, None, decide.check_start, None, None)
-
-    async def start_run(self, caller: Caller, room_id: str, command: StartRun, lease_epoch: int) -> Answer:
-        """200 with the run's cursors; the first hello registers the run. The caller holds the lease."""
-        fence = Fence(RUN_LEASE, caller.principal.id, lease_epoch)
-        return await self._run(caller, room_id, command, decide.start_run, None, None, fence=fence)
-
-    async def record(self, caller: Caller, room_id: str, items: Sequence[CheckedItem], lease_epoch: int) -> Answer:
-        """200 `{"afterHarnessSeq", "afterStatusSeq"}`; fenced on the run's lease."""
-        decision = partial(record_items, tool_classes=self._tool_classes)
-
-        def on_items(room: Room, command: Sequence[CheckedItem], context: Context) -> Decision:
-            return decision(room, command, context)
-
-        fence = Fence(RUN_LEASE, caller.principal.id, lease_epoch)
-        return await self._run(caller, room_id, items, on_items, "record", None, fence=fence)
-
-    async def end_run(self, caller: Caller, room_id: str, command: EndRun) -> Answer:
-        """200 `{"seq"}`."""
-        return await self._run(caller, room_id, command, decide.end_run, None, None)
-
-    async def _run(
-        self,
-        caller: Caller,
-        room_id: str,
-        command: Any,
-        decision: Callable[[Room, Any, Context], Decision],
-        action: Action | None,
-        key: str | None,
-        *,
-        status: int = 200,
-        fence: Fence | None = None,
-    ) -> Answer:
-        stream = stream_of(room_id)
-
-        def authorize(room: Room, head: Head) -> None:
-            if action is not None:
-                require(room, room_id, head.tenant, caller, action)
-
-        def decided(room: Room, head: Head) -> Decided:
-            context = Context(caller, room_id, head.tenant, head.version, head.bytes, self._limits)
-            return self._encode(decide.sealing(room, decision(room, command, context), context, _size))
-
-        idempotency = self._dispatcher.key(caller, decision.__name__, stream, key, command, status)
-        return await self._dispatcher.run(ROOM, stream, authorize, decided, key=idempotency, fence=fence, status=status)
-
-    def _encode(self, decision: Decision) -> Decided:
-        rows: list[EventRow] = []
-        events: list[tuple[Any, Any]] = []
-        for new in decision.events:
-            payload, redactions = self._redact(new.payload())
-            raw = msgspec.json.encode(payload)
-            if len(raw) > self._limits.payload_bytes:
-                raise TooLarge(f"The payload has {len(raw)} bytes; at most {self._limits.payload_bytes} are taken.")
-            event = new.event
-            if redactions and isinstance(event, Event):
-                event = ROOM_EVENTS.decode(event.type, event.version, raw)
-            rows.append(_row(new, self._new_id(), raw, redactions))
-            events.append((new.actor, event))
-        return Decided(rows, events, decision.seal, decision.answer)
-
-
-def _size(new: NewEvent) -> int:
-    return len(msgspec.json.encode(new.payload()))
-
-
-def _row(new: NewEvent, event_id: str, raw: bytes, redactions: list[str]) -> EventRow:
-    return EventRow(
-        event_id,
-        new.event.type,
-        new.event.version,
-        msgspec.Raw(raw),
-        new.actor.kind,
-        new.actor.id,
-        new.origin,
-        redactions,
-        new.classes,
-        UNSET if new.actor_role is None else new.actor_role,
-        UNSET if new.run_id is None else new.run_id,
-        UNSET if new.caused_by is None else new.caused_by,
-        UNSET if new.origin_client is None else new.origin_client,
-        UNSET if new.origin_key is None else new.origin_key,
-    )
+        return await self._act(caller, room_id, command, decide.close_room, "close", key)

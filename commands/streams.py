@@ -37,7 +37,9 @@ class Kind(msgspec.Struct, Generic[S], frozen=True):
         """One stored event further. Raises Damaged where it cannot be read."""
         decoded = self.registry.decode(event.type, event.version, event.payload)
         actor = Principal(event.actor_kind, event.actor_id)  # pyright: ignore[reportArgumentType]
-        return self.evolve(state, Recorded(event.seq, actor, event.run_id, event.origin_key, decoded))
+        return self.evolve(
+            state, Recorded(event.seq, actor, event.run_id, event.origin_key, decoded, tuple(event.classes))
+        )
 
 
 class Loaded(msgspec.Struct, Generic[S], frozen=True):

@@ -65,6 +65,12 @@ class RunNotLive(Forbidden):
     code = "run_not_live"
 
 
+class FourEyes(Forbidden):
+    """Who prompted the run may not decide what it asks for (403)."""
+
+    code = "four_eyes"
+
+
 class Conflict(MinutebookError):
     """The state of the stream does not allow this now (409)."""
 
@@ -83,6 +89,30 @@ class LeaseLost(Conflict):
     code = "lease_lost"
 
 
+class StaleEpoch(Conflict):
+    """The driver token moved since the caller looked (409). `driver` and `driverEpoch` say where it is."""
+
+    code = "stale_epoch"
+
+
+class NoRunningRun(Conflict):
+    """There is no running run that this could reach (409)."""
+
+    code = "no_running_run"
+
+
+class NotQueued(Conflict):
+    """The message waits for no run: it was removed, promoted or consumed, or it never waited (409)."""
+
+    code = "not_queued"
+
+
+class HumanDrives(Conflict):
+    """A system starts no run while a human drives the room (409)."""
+
+    code = "human_drives"
+
+
 class HoldsDriver(Conflict):
     """The member holds the driver token; it must be given on first (409)."""
 
@@ -93,6 +123,24 @@ class AlreadyEnded(Conflict):
     """The thing has ended already (409)."""
 
     code = "already_ended"
+
+
+class AlreadyDecided(Conflict):
+    """Somebody else, or time, decided first (409). `decision` says what it came to."""
+
+    code = "already_decided"
+
+
+class DigestMismatch(Conflict):
+    """The decision is about another action than the one that was asked for (409)."""
+
+    code = "digest_mismatch"
+
+
+class TooManyPending(Conflict):
+    """Too many requests wait for an answer already (409)."""
+
+    code = "too_many_pending"
 
 
 class Full(Conflict):
@@ -129,6 +177,18 @@ class Invalid(MinutebookError):
         return cls(f"{path}: {message}", [{"path": path, "message": message}])
 
 
+class TooLong(MinutebookError):
+    """What is to be copied leaves no room below the limits of a stream (422)."""
+
+    code = "too_long"
+
+
+class ReviewerNeedsPr(MinutebookError):
+    """A reviewer's run needs a pull request to look at (422)."""
+
+    code = "reviewer_needs_pr"
+
+
 class KeyReused(MinutebookError):
     """The idempotency key was used with another request (422)."""
 
@@ -139,6 +199,12 @@ class RateLimited(MinutebookError):
     """Too many requests from this principal (429). `retryAfterMs` says when to come back."""
 
     code = "rate_limited"
+
+
+class QueueFull(MinutebookError):
+    """Too much waits already for the next run or the running one (429). `retryAfterMs` says when to come back."""
+
+    code = "queue_full"
 
 
 class Unavailable(MinutebookError):

@@ -11,6 +11,7 @@ from .errors import Damaged
 from .principals import Principal
 
 E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
 
 Origin = Literal["harness", "client", "broker"]
 """Where an event came from: an agent's harness through its bridge, a client's command, or the server itself."""
@@ -52,17 +53,19 @@ class Unstorable(msgspec.Struct, frozen=True):
         return self.body
 
 
-class Recorded(msgspec.Struct, Generic[E], frozen=True):
+class Recorded(msgspec.Struct, Generic[E_co], frozen=True):
     """An event with what the log stamped on it that a fold may depend on. Time is not among it, on purpose.
 
     origin_key: the writer's own number for a bridge's item, `events:<n>` or `status:<n>`.
+    classes: the visibility classes, for what is derived from the event (law 14).
     """
 
     seq: int
     actor: Principal
     run_id: str | None
     origin_key: str | None
-    event: E
+    event: E_co
+    classes: tuple[str, ...] = ()
 
 
 class _Peek(msgspec.Struct, frozen=True):

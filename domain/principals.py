@@ -49,7 +49,8 @@ class Caller(msgspec.Struct, frozen=True):
 
     tenant: the tenant that the token's issuer speaks for. groups: names as the issuer gives them.
     labels: clearance labels that the clearance policy grants. room_id and run_role: of an agent's run token only.
-    is_cli_client: the token was issued to a command-line client. expires_at: Unix seconds, leeway included.
+    is_cli_client: the token was issued to a command-line client. is_development: by the development issuer, whose run
+    tokens register their run at its first hello. expires_at: Unix seconds, leeway included.
     """
 
     principal: Principal
@@ -62,4 +63,5 @@ class Caller(msgspec.Struct, frozen=True):
     is_member: bool = False
     is_auditor: bool = False
     is_cli_client: bool = False
+    is_development: bool = False
     expires_at: float = 0.0

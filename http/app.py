@@ -15,17 +15,41 @@ from ..domain.errors import MinutebookError
 from ..infra.postgres.readiness import Readiness
 from ..infra.tokens import TokenVerifier
 from .gate import Gate
+from .mcp import McpEndpoint, room_tools
 from .methods import MethodTable
 from .openapi import describe
+from .own_room import in_own_room
 from .problems import on_any_error, on_domain_error, on_http_error
-from .routes import bench, bridge, export, health, rooms, session, streams
+from .routes import (
+    approvals,
+    bench,
+    bridge,
+    driver,
+    export,
+    forks,
+    health,
+    history,
+    members,
+    messages,
+    rooms,
+    runs,
+    session,
+    streams,
+)
 from .routes.common import TheCaller, caller_of
 from .services import Services
 
 ROUTES: list[ControllerRouterHandler] = [
     rooms.ROUTES,
+    members.ROUTES,
+    history.ROUTES,
     streams.follow_room,
     export.export_room,
+    messages.ROUTES,
+    driver.ROUTES,
+    runs.ROUTES,
+    approvals.ROUTES,
+    forks.ROUTES,
     bridge.ROUTES,
     session.ROUTES,
     health.healthz,
@@ -66,6 +90,8 @@ def make_router(
 ) -> Litestar:
     """What stands behind the gate. Its routes trust the caller that they find in the scope."""
 
+    endpoint = McpEndpoint(services)
+
     def provide_services(caller: TheCaller) -> Services:  # noqa: ARG001
         # Asks for the caller so that the two are resolved one after the other: Litestar resolves what is independent in
         # a task group, which costs more than both together (9 % of a command).
@@ -77,21 +103,26 @@ def make_router(
     def provide_registry() -> CollectorRegistry:
         return registry
 
-    def provide_caller(request: Request[Any, Any, Any]) -> Any:
-        return caller_of(request)
+    def provide_endpoint() -> McpEndpoint:
+        return endpoint
+
+    async def provide_caller(request: Request[Any, Any, Any]) -> Any:
+        return await in_own_room(services, caller_of(request))
 
     return Litestar(
         [
             *ROUTES,
             openapi,
+            room_tools,
             *([health.metrics] if serves_metrics else []),
             *([bench.noop] if services.settings.server.bench_routes else []),
         ],
         dependencies={
             "services": Provide(provide_services, sync_to_thread=False),
-            "caller": Provide(provide_caller, sync_to_thread=False),
+            "caller": Provide(provide_caller),
             "readiness": Provide(provide_readiness, sync_to_thread=False),
             "registry": Provide(provide_registry, sync_to_thread=False),
+            "endpoint": Provide(provide_endpoint, sync_to_thread=False),
         },
         exception_handlers={
             MinutebookError: on_domain_error,

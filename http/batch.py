@@ -12,7 +12,9 @@ from ..domain.errors import Malformed
 from ..domain.rooms.bridge import MAX_ITEMS, RawItem
 from ..domain.rooms.commands import PushedItem
 
-Lease = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,17}(?![\s\S])")]
+LEASE = re.compile(r"^[1-9][0-9]{0,17}(?![\s\S])")
+
+Lease = Annotated[str, Meta(pattern=LEASE.pattern)]
 
 
 class Batch(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -11,6 +11,7 @@ from ..domain.errors import Malformed, MinutebookError, TooLarge, Unauthenticate
 from ..domain.jsontext import check_body
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
+from .mcp_message import PATH as MCP
 from .methods import MethodTable
 from .origins import Origins, RawHeaders
 from .problems import PROBLEM_TYPE, from_error, problem
@@ -18,6 +19,9 @@ from .session import token_of
 
 BRIDGE_BATCH = "/v1/bridge/events"
 """The one route with a body limit of its own, whose items are scanned one by one."""
+
+SCAN_THEMSELVES = frozenset({BRIDGE_BATCH, MCP})
+"""Routes whose refusals of a body have a form of their own; they scan it before anything reads it."""
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 """Routes without a principal (architecture.md, Trust)."""
@@ -130,7 +134,7 @@ class Gate:
             media = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
             if media != b"application/json":
                 raise _RefusedError("unsupported_media_type", "Send the body as application/json.")
-            if not is_batch:
+            if scope["path"] not in SCAN_THEMSELVES:
                 check_body(body, max_depth=self._limits.json_depth)
         return _replayed(body, receive)
 

@@ -29,7 +29,8 @@ PLACE = "struct:"
 """Before the name of a struct, in the title of what stands for its schema."""
 
 _READ = (400, 401, 403, 404, 406, 422, 500, 503, 504)
-_WRITE = (*_READ, 409, 410, 413, 415)
+_FOLLOW = (*_READ, 429)
+_WRITE = (*_FOLLOW, 409, 410, 413, 415)
 _RETRIED = {429, 503}
 
 Document = dict[str, Any]
@@ -76,14 +77,15 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Iterable
     bodies = _bodies(app)
     for path, item in document["paths"].items():
         for method, operation in item.items():
-            _complete(method, operation, bodies.get((path, method)))
+            statuses = _WRITE if method != "get" else _FOLLOW if path.endswith("/stream") else _READ
+            _complete(statuses, operation, bodies.get((path, method)))
     _, schemas = msgspec.json.schema_components(
         [*sorted(structs.seen, key=lambda one: one.__name__), *bodies.values()], ref_template=REF
     )
     schemas["Envelope"]["properties"]["payload"] = {"type": "object", "description": "By `type`; see the reference."}
     components = document["components"]
     components["schemas"] = {**components.get("schemas", {}), **schemas}
-    components["responses"] = {_name(status): _problem(status) for status in sorted(set(_WRITE) | {429})}
+    components["responses"] = {_name(status): _problem(status) for status in sorted(_WRITE)}
     return msgspec.json.encode(document)
 
 
@@ -115,7 +117,7 @@ def _bodies(app: Litestar) -> dict[tuple[str, str], type[msgspec.Struct]]:
     return found
 
 
-def _complete(method: str, operation: Document, body: type[msgspec.Struct] | None) -> None:
+def _complete(statuses: Sequence[int], operation: Document, body: type[msgspec.Struct] | None) -> None:
     """The body, and a problem for every status that the operation may answer, in place of the framework's own."""
     operation["summary"] = operation.get("description", operation["operationId"]).partition("\n")[0]
     operation["responses"].pop("400", None)
@@ -124,7 +126,7 @@ def _complete(method: str, operation: Document, body: type[msgspec.Struct] | Non
     if OPEN_TAG in operation.get("tags", ()):
         operation["security"] = []
         return
-    for status in _READ if method == "get" else _WRITE:
+    for status in statuses:
         operation["responses"][str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
     if body is not None:
         is_needed = any(field.required for field in msgspec.structs.fields(body))

@@ -18,26 +18,36 @@ import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
 from ulid_transform import ulid_now
 
-from ..commands.dispatcher import Bounds, Dispatcher, Fingerprints
-from ..commands.ports import no_redaction
+from ..commands.attendance import Attendance
+from ..commands.beside import Beside, Presence
+from ..commands.dispatcher import Dispatcher, Fingerprints
+from ..commands.ports import Redact
 from ..commands.rooms import Rooms
-from ..domain.rooms.decide import Limits
 from ..infra.database import Database
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.export_reader import ExportReader
+from ..infra.postgres.forks import PostgresForks
+from ..infra.postgres.holds import PostgresHolds
 from ..infra.postgres.listen import Listener
 from ..infra.postgres.pool import make_pool, verify_role
+from ..infra.postgres.presence import PostgresPresence
 from ..infra.postgres.projector import Projector
 from ..infra.postgres.readiness import Readiness
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.postgres.views import PROJECTIONS
+from ..infra.redaction.setup import redactor_of
 from ..infra.server_key import server_key
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
 from .app import create_app
+from .bounds import dispatcher_bounds, room_limits, room_timeouts
+from .bridges import Bridges
+from .jobs import run_jobs
+from .limits import Limits
 from .live import Hub
 from .metrics import make_registry
+from .redacted import RedactedEdge
 from .services import Services
 
 STOP_S = 10.0
@@ -52,6 +62,9 @@ METRICS_PORT = 9464
 IDLE_CONNECTION_S = 30
 USER_TIMEOUT_MS = 30_000
 """The kernel gives up a peer that acknowledges nothing for this long."""
+
+jobs = run_jobs
+"""For `serve`, which finds everything of a process here."""
 
 log = structlog.get_logger(__name__)
 
@@ -109,22 +122,33 @@ async def serve_http(
         hub = Hub(store)
         hub.start()
         stack.push_async_callback(hub.close)
+        bridges = Bridges(store, settings.limits.run_requests)
+        bridges.start()
+        stack.push_async_callback(bridges.close)
         listener = Listener(database.listen_url, hub.wake, database.url("app"))
         listener.start()
         stack.push_async_callback(listener.close)
         verifier = TokenVerifier(settings)
         await verifier.start()
         stack.push_async_callback(verifier.close)
-        dispatcher = Dispatcher(store, Fingerprints(server_key(settings)), _bounds(settings))
+        key = server_key(settings)
+        redactor = redactor_of(settings)
+        dispatcher = Dispatcher(store, Fingerprints(key), dispatcher_bounds(settings))
+        limits = Limits(settings.limits)
+        attendance = _attendance(settings, PostgresPresence(pool), stack)
+        beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
         services = Services(
             settings,
-            _rooms(settings, dispatcher),
+            _rooms(settings, dispatcher, redactor.value, beside),
             store,
             ViewReader(pool),
             ExportReader(pool),
             hub,
             await store.log_id(),
             _now,
+            bridges,
+            limits,
+            attendance,
         )
         serves_metrics = _serves_metrics(settings)
         registry = make_registry(
@@ -147,7 +171,7 @@ async def serve_http(
         readiness = Readiness(pool, list(PROJECTIONS))
         app = create_app(services, verifier, readiness, registry, serves_metrics=serves_metrics)
         config = uvicorn.Config(
-            app,  # pyright: ignore[reportArgumentType]
+            RedactedEdge(app, redactor, key),  # pyright: ignore[reportArgumentType]
             http="httptools",
             loop="uvloop",
             lifespan="off",
@@ -254,29 +278,25 @@ def stop_on_signals() -> asyncio.Event:
     return stop
 
 
-def _rooms(settings: Settings, dispatcher: Dispatcher) -> Rooms:
-    limits = settings.limits
+def _attendance(settings: Settings, presence: Presence, stack: contextlib.AsyncExitStack) -> Attendance:
+    attendance = Attendance(presence, _now, settings.timeouts.presence_seconds)
+    attendance.start()
+    stack.push_async_callback(attendance.close)
+    return attendance
+
+
+def _rooms(settings: Settings, dispatcher: Dispatcher, redact: Redact, beside: Beside) -> Rooms:
     classes = {name: tool.data_class for name, tool in settings.tools.items() if tool.data_class}
     return Rooms(
         dispatcher,
-        limits=Limits(
-            limits.text_bytes, limits.payload_bytes, limits.room_members, limits.room_events, limits.room_bytes
-        ),
-        redact=no_redaction,
+        beside=beside,
+        limits=room_limits(settings),
+        timeouts=room_timeouts(settings),
+        redact=redact,
         new_id=ulid_now,
         entropy=lambda: secrets.randbits(40),
+        now=_now,
         tool_classes=classes,
-    )
-
-
-def _bounds(settings: Settings) -> Bounds:
-    limits = settings.limits
-    return Bounds(
-        limits.mailbox_length,
-        limits.commands_in_flight,
-        limits.command_deadline_ms / 1000,
-        limits.cached_rooms,
-        limits.snapshot_every,
     )
 
 

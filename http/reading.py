@@ -38,6 +38,7 @@ class Seen(msgspec.Struct, frozen=True):
     version: int
     chain: str
     sealed: bool
+    held: bool
     last_ts: datetime
 
 
@@ -52,16 +53,15 @@ async def see(services: Services, caller: Caller, room_id: str, action: Action =
         raise NotVisible
     row = await services.views.room(head.id)
     state, seq = INITIAL, 0
-    last_ts = services.now()
     if row is not None and row.last_seq <= head.version:
-        state, seq, last_ts = msgspec.json.decode(row.state, type=Room), row.last_seq, row.last_ts
+        state, seq = msgspec.json.decode(row.state, type=Room), row.last_seq
     start = Loaded(state, msgspec.structs.replace(head, version=seq), seq)
     # An event that cannot be read stops commands and views, but not reading: it is shown as it is stored.
     loaded = await catch_up(services.store, ROOM, start, head, passes_over_damage=True)
     require(loaded.state, room_id, head.tenant, caller, action)
-    if seq < head.version:
-        last_ts = services.now()
-    return Seen(room_id, loaded.state, head.id, head.tenant, head.version, head.chain, head.sealed, last_ts)
+    services.attendance.seen(room_id, caller)
+    last_ts = head.last_ts or services.now()
+    return Seen(room_id, loaded.state, head.id, head.tenant, head.version, head.chain, head.sealed, head.held, last_ts)
 
 
 async def wait_for_log(services: Services, room_id: str, min_seq: int | None) -> None:
@@ -115,6 +115,26 @@ class RunView(msgspec.Struct, frozen=True, rename="camel"):
     state: str = "running"
 
 
+class PendingView(msgspec.Struct, frozen=True, rename="camel"):
+    """A request for approval that waits."""
+
+    approval_id: str
+    run_id: str
+    class_: str = msgspec.field(name="class")
+    expires_at: str
+    seq: int
+
+
+class ApprovalsView(msgspec.Struct, frozen=True, rename="camel"):
+    """The room's policy, and what waits of which the caller may see the request."""
+
+    profile: str
+    overrides: dict[str, str]
+    ttl: str
+    four_eyes: bool
+    pending: list[PendingView]
+
+
 class You(msgspec.Struct, frozen=True, rename="camel"):
     """What the caller is in the room, and what the rights table lets them do."""
 
@@ -144,7 +164,7 @@ class Snapshot(msgspec.Struct, frozen=True, rename="camel"):
     members: list[MemberView]
     participants: list[str]
     queue: list[dict[str, Any]]
-    approvals: dict[str, Any]
+    approvals: ApprovalsView
     you: You
     run: RunView | UnsetType = UNSET
     from_seq: int | UnsetType = UNSET
@@ -156,25 +176,40 @@ def snapshot(services: Services, seen: Seen, caller: Caller, from_seq: int | Uns
     return Snapshot(
         seen.room_id,
         room.title,
-        phase(room, seen.last_ts, services.now()),
+        phase(room, seen.last_ts, services.now(), caller.labels),
         room.owner,
         room.driver,
         room.driver_epoch,
         room.data_class,
         room.retention,
         room.is_closed,
-        False,
+        seen.held,
         seen.version,
         services.log_id,
         seen.chain,
         # By name: the order of the fold does not survive its way through jsonb.
         [MemberView(name, member.role, member.approver) for name, member in sorted(room.members.items())],
         list(room.present),
-        [],
-        dict(room.approvals),
+        [{"ref": quote.seq, "author": quote.author, "text": quote.text} for quote in room.queue],
+        _approvals(room, caller),
         you(seen, caller),
         UNSET if room.run is None else RunView(room.run.run_id, room.run.role),
         from_seq,
+    )
+
+
+def _approvals(room: Room, caller: Caller) -> ApprovalsView:
+    policy = room.approval_settings
+    return ApprovalsView(
+        policy.profile,
+        {**policy.overrides},
+        policy.ttl,
+        policy.four_eyes,
+        [
+            PendingView(asked.approval_id, asked.run_id, asked.action_class, asked.expires_at, asked.seq)
+            for asked in room.approvals.pending.values()
+            if cleared(asked.classes, caller.labels)
+        ],
     )
 
 

@@ -7,11 +7,14 @@ from datetime import datetime
 
 import msgspec
 
+from ..commands.attendance import Attendance
 from ..commands.rooms import Rooms
 from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.settings import Settings
+from .bridges import Bridges
+from .limits import Limits
 from .live import Hub
 
 
@@ -26,3 +29,6 @@ class Services(msgspec.Struct, frozen=True):
     hub: Hub
     log_id: str
     now: Callable[[], datetime]
+    bridges: Bridges
+    limits: Limits
+    attendance: Attendance

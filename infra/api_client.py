@@ -111,7 +111,7 @@ class Api:
 
     def __init__(self, client: httpx.AsyncClient, token: TokenSource, *, give_up_s: float = GIVE_UP_S) -> None:
         self.client = client
-        self._token = token
+        self.token = token
         self._give_up_s = give_up_s
         self._was_answered = False
 
@@ -129,7 +129,7 @@ class Api:
         A lost connection and a passing refusal are retried with a growing wait; a server that never answered is not.
         Raises Refused and Unreachable.
         """
-        headers = {"authorization": f"Bearer {self._token()}"}
+        headers = {"authorization": f"Bearer {self.token()}"}
         if key is not None:
             headers["idempotency-key"] = key
         loop = asyncio.get_running_loop()

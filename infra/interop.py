@@ -111,7 +111,7 @@ class LogEventMapper(Mapper[str]):
         event = self.registry.decode(stored_event.topic, logged.schema_version, bytes(logged.payload))
         actor = Principal(logged.actor_kind, logged.actor_id)  # pyright: ignore[reportArgumentType]
         seq = stored_event.originator_version
-        recorded = Recorded(seq, actor, logged.run_id, logged.origin_key, event)
+        recorded = Recorded(seq, actor, logged.run_id, logged.origin_key, event, tuple(logged.classes))
         return LogEvent(str(stored_event.originator_id), seq, logged.id, logged.ts, recorded)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, LiteralString, Protocol, cast
 from uuid import UUID
@@ -65,11 +65,13 @@ class Row(Struct, frozen=True):
     origin_key: str | None
     ts: str
     payload: str | None
+    classes: Sequence[str]
 
 
 ROW = (
     "e.seq, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
-    " to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'), e.payload::text"
+    " to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"'), e.payload::text,"
+    " e.classes"
 )
 """The columns of Row, of a table called `e`."""
 
@@ -300,6 +302,7 @@ class LogStreams:
             Raw(ERASED if row.payload is None else row.payload.encode()),
             row.run_id,
             row.origin_key,
+            row.classes,
         )
         return StoredEvent(originator_id, row.seq, row.type, msgspec.json.encode(logged))
 
@@ -322,6 +325,7 @@ class Logged(Struct, frozen=True):
     payload: Raw
     run_id: str | None = None
     origin_key: str | None = None
+    classes: Sequence[str] = ()
 
 
 def _kept(state: bytes) -> _State:

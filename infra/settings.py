@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
-import re
-import types
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from ..domain.errors import Invalid
 from ..domain.ids import canonical_name
 from ..domain.principals import SERVER_COMPONENT
+from .redaction.rules import Rule
+from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
+from .settings_section import Section, parse_duration
+from .settings_timeouts import TimeoutSettings
 
 ASYMMETRIC_ALGORITHMS = (
     *("ES256", "ES384", "ES512", "EdDSA"),
@@ -28,10 +28,6 @@ RESERVED_COMPONENTS = frozenset({SERVER_COMPONENT, "policy"})
 ENV_PREFIX = "MINUTEBOOK_"
 """Variables with this prefix are settings; an unknown one stops the start."""
 
-MAX_DURATION_DIGITS = 9
-_DURATION = re.compile(rf"([0-9]{{1,{MAX_DURATION_DIGITS}}})([smhd])")
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 NonEmpty = Annotated[str, Meta(min_length=1)]
 OwnPort = Annotated[int, Meta(ge=1, le=65535)]
 IssuerKind = Literal["human", "agent", "system"]
@@ -39,14 +35,6 @@ IssuerKind = Literal["human", "agent", "system"]
 
 class SettingsError(Exception):
     """The settings stop the start. The message names the key and says what to do; it never has a secret."""
-
-
-def parse_duration(text: str) -> int:
-    """`30s`, `15m`, `24h` or `90d` in seconds. Raises ValueError for anything else, white space included."""
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise ValueError("must be a whole number with s, m, h or d after it, such as 24h")
-    return int(match[1]) * _UNIT_S[match[2]]
 
 
 def is_loopback(host: str) -> bool:
@@ -64,10 +52,6 @@ def is_canonical(text: str) -> bool:
     except Invalid:
         return False
     return True
-
-
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """Base of every table of the settings file."""
 
 
 class ServerSettings(Section, frozen=True):
@@ -222,11 +206,32 @@ class LimitSettings(Section, frozen=True):
         268_435_456
     )
     room_members: Annotated[int, Meta(ge=1, le=1000, description="People with a role in a room.")] = 20
+    queued_messages: Annotated[int, Meta(ge=1, le=1000, description="Messages that wait for a room's next run.")] = 50
+    pending_deliveries: Annotated[
+        int, Meta(ge=1, le=1000, description="Deliveries that wait for a running run's bridge.")
+    ] = 50
+    waiting_runs: Annotated[
+        int, Meta(ge=1, le=100, description="Runs of a room that were registered and did not say hello yet.")
+    ] = 8
+    actions_per_second: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Commands of one principal a second, bridges left out.")
+    ] = 10
+    action_burst: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Commands that a principal may send at once after a pause.")
+    ] = 20
+    streams_per_principal: Annotated[int, Meta(ge=1, le=100_000, description="Open event streams of a principal.")] = 10
+    people_per_room: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="People who follow one room; driver, owners and approvers always may."),
+    ] = 20
     mailbox_length: Annotated[int, Meta(ge=1, le=65_536, description="Commands that wait for one stream.")] = 256
     commands_in_flight: Annotated[int, Meta(ge=1, le=1_000_000, description="Commands under way.")] = 4096
     command_deadline_ms: Annotated[
         int, Meta(ge=100, le=300_000, description="Longest wait for a command, in milliseconds.")
     ] = 10_000
+    run_requests: Annotated[
+        int, Meta(ge=1, le=1000, description="Requests of one run's bridge under way, its stream among them.")
+    ] = 10
     streams_per_process: Annotated[int, Meta(ge=1, le=100_000, description="Open event streams.")] = 2000
     stream_backlog_bytes: Annotated[
         int, Meta(ge=65_536, le=256 << 20, description="Unsent bytes before a slow stream is closed.")
@@ -239,6 +244,9 @@ class LimitSettings(Section, frozen=True):
     ] = 15
     cached_rooms: Annotated[int, Meta(ge=1, le=1_000_000, description="Room states kept in memory.")] = 1000
     snapshot_every: Annotated[int, Meta(ge=1, le=100_000, description="Events between two snapshots.")] = 200
+    room_tool_interval_ms: Annotated[
+        int, Meta(ge=0, le=60_000, description="From one call of a run's room tools to its next, in milliseconds.")
+    ] = 1000
 
 
 class RetentionSettings(Section, frozen=True):
@@ -247,6 +255,20 @@ class RetentionSettings(Section, frozen=True):
     default_days: Annotated[
         int, Meta(ge=1, le=9999, description="Days that a sealed room is kept, where it does not say.")
     ] = 90
+
+
+class RedactionSettings(Section, frozen=True):
+    """`[redaction]`: what is taken out of everything beside what the shipped rules know (docs/redaction.md)."""
+
+    rules: Annotated[
+        NonEmpty | tuple[Rule, ...] | None,
+        Meta(description="A file of more rules, relative to the settings file; or the rules, as [[redaction.rules]]."),
+    ] = None
+
+    @property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """The rules; the loader has read those of a file."""
+        return self.rules if isinstance(self.rules, tuple) else ()
 
 
 class Settings(Section, frozen=True):
@@ -264,7 +286,12 @@ class Settings(Section, frozen=True):
     tools: dict[str, ToolSettings] = {}
     clearance: ClearanceSettings = ClearanceSettings()
     limits: LimitSettings = LimitSettings()
+    timeouts: TimeoutSettings = TimeoutSettings()
     retention: RetentionSettings = RetentionSettings()
+    redaction: RedactionSettings = RedactionSettings()
+    launcher: LauncherSettings = LauncherSettings()
+    notify: NotifySettings = NotifySettings()
+    verdicts: VerdictSettings = VerdictSettings()
 
     @property
     def has_human_issuer(self) -> bool:
@@ -276,116 +303,3 @@ class Settings(Section, frozen=True):
         """Whether the development issuer is on: only on loopback, without another human issuer (rooms.md)."""
         allowed = is_loopback(self.server.host) and not self.has_human_issuer
         return allowed and self.development is not False
-
-
-class SettingDoc(NamedTuple):
-    """One key for the reference page: dotted name; type, default, variable as a reader sees them; a sentence.
-
-    `env` is None where no variable sets the key (tables whose names the operator chooses).
-    """
-
-    key: str
-    type: str
-    default: str
-    env: str | None
-    doc: str
-    secret: bool = False
-
-
-class Leaf(NamedTuple):
-    """One key as the loader needs it: `kind` is the annotated type, `default` may be msgspec.NODEFAULT."""
-
-    key: str
-    kind: Any
-    default: Any
-    env: str | None
-
-    @property
-    def meta(self) -> Meta:
-        """The documentation and bounds that stand next to the field."""
-        return next(part for part in get_args(self.kind) if isinstance(part, Meta))
-
-    @property
-    def is_secret(self) -> bool:
-        """Whether the value may be `env:NAME` and is never shown."""
-        return is_secret(self.kind)
-
-
-def describe() -> list[SettingDoc]:
-    """Every key in the order of the types, for the generated reference page."""
-    return [
-        SettingDoc(
-            leaf.key,
-            _type_text(leaf.kind),
-            _default_text(leaf),
-            leaf.env,
-            leaf.meta.description or "",
-            leaf.is_secret,
-        )
-        for leaf in leaves()
-    ]
-
-
-def leaves() -> Iterator[Leaf]:
-    """Every key that holds a value, with the variable that sets it."""
-    yield from _leaves(Settings, "", ENV_PREFIX)
-
-
-def _leaves(kind: type[Section], key: str, env: str | None) -> Iterator[Leaf]:
-    for field in msgspec.structs.fields(kind):
-        name = f"{key}.{field.encode_name}" if key else field.encode_name
-        variable = f"{env}{field.name.upper()}" if env else None
-        entry = _section_of(get_args(field.type)[1]) if get_origin(field.type) is dict else None
-        if (section := _section_of(field.type)) is not None:
-            yield from _leaves(section, name, f"{variable}_" if variable else None)
-        elif entry is not None:
-            yield from _leaves(entry, f"{name}.<name>", None)
-        else:
-            default = field.default
-            if field.default_factory is not msgspec.NODEFAULT:
-                default = field.default_factory()
-            is_table = get_origin(plain(field.type)) is dict
-            yield Leaf(name, field.type, default, None if is_table else variable)
-
-
-def _section_of(kind: Any) -> type[Section] | None:
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
-
-
-def plain(kind: Any) -> Any:
-    """The type without Annotated and without None."""
-    if get_origin(kind) is Annotated:
-        return plain(get_args(kind)[0])
-    if get_origin(kind) in (Union, types.UnionType):
-        return plain(next(part for part in get_args(kind) if part is not type(None)))
-    return kind
-
-
-def is_secret(kind: Any) -> bool:
-    """Whether the annotated type is marked as a secret."""
-    return any(isinstance(part, Meta) and bool(part.extra) for part in get_args(kind))
-
-
-def _type_text(kind: Any) -> str:
-    kind = plain(kind)
-    if get_origin(kind) is Literal:
-        return " or ".join(get_args(kind))
-    if get_origin(kind) is tuple:
-        return "list of strings"
-    if get_origin(kind) is dict:
-        return "table"
-    return {str: "string", int: "integer", bool: "boolean", Path: "path"}[kind]
-
-
-def _default_text(leaf: Leaf) -> str:
-    if leaf.key == "dataDir":
-        return "the user's data directory"
-    match leaf.default:
-        case msgspec.NODEFAULT:
-            return "required"
-        case None:
-            return "unset"
-        case bool() as flag:
-            return str(flag).lower()
-        case other:
-            return msgspec.json.encode(other).decode()

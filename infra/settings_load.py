@@ -14,22 +14,21 @@ from urllib.parse import urlsplit
 import msgspec
 import platformdirs
 
+from .redaction.rules import Rule, RuleError, check_rules, parse_rules
+from .setting_keys import Leaf, is_secret, leaves, plain
 from .settings import (
     ASYMMETRIC_ALGORITHMS,
     ENV_PREFIX,
     RESERVED_COMPONENTS,
     IssuerSettings,
-    Leaf,
     Section,
     Settings,
     SettingsError,
     is_canonical,
     is_loopback,
-    is_secret,
-    leaves,
     parse_duration,
-    plain,
 )
+from .settings_check_outward import check_outward
 
 CONFIG_NAME = "minutebook.toml"
 CONFIG_VARIABLE = "MINUTEBOOK_CONFIG"
@@ -198,6 +197,8 @@ class _Builder:
             return self._secret(value, key)
         if key.endswith(".jwksFile") and isinstance(value, str):
             return str(self._base_dir / value)
+        if key == "redaction.rules" and isinstance(value, str):
+            return _rules_of(self._base_dir / value, self._named(key))
         return value
 
     def _leaf(self, kind: Any, raw: Any, key: str) -> Any:
@@ -242,6 +243,8 @@ def _check(settings: Settings) -> None:
     _check_issuers_together(settings.issuers)
     _check_development(settings)
     _check_clearance(settings)
+    _check_redaction(settings)
+    check_outward(settings)
     limits = settings.limits
     if limits.text_bytes > limits.payload_bytes:
         raise SettingsError("limits.textBytes must not exceed limits.payloadBytes: such a text could not be stored.")
@@ -374,3 +377,21 @@ def _check_clearance(settings: Settings) -> None:
     for key, labels in granted.items():
         if not all(is_canonical(label) for label in labels):
             raise SettingsError(f"{key}: a label must not be empty, have white space around it or control characters.")
+
+
+def _rules_of(path: Path, label: str) -> tuple[Rule, ...]:
+    try:
+        return parse_rules(path.read_bytes().decode(), f"{label}: {path}")
+    except OSError as error:
+        raise SettingsError(f"{label}: {path} cannot be read ({error.strerror}).") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{label}: {path} is not UTF-8; save it as UTF-8.") from None
+    except RuleError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _check_redaction(settings: Settings) -> None:
+    try:
+        check_rules(settings.redaction.all_rules)
+    except RuleError as error:
+        raise SettingsError(f"redaction.rules: {error}") from None

@@ -306,6 +306,7 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
         is_member=is_human and settings.groups.member in groups,
         is_auditor=is_human and settings.groups.auditor in groups,
         is_cli_client=own is not None and "azp" in claims and _string(claims, "azp") in own.cli_clients,
+        is_development=own is None,
         expires_at=expires_at,
     )
 

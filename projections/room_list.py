@@ -10,8 +10,10 @@ import msgspec
 
 from ..domain.events import Opaque, Recorded
 from ..domain.principals import Principal
+from ..domain.rooms.approvals import stamp
 from ..domain.rooms.events import ROOM_EVENTS
 from ..domain.rooms.state import INITIAL, Room, evolve
+from ..domain.visibility import cleared
 from .ports import Folded, LogEvent, StreamRef
 
 Phase = Literal["Open", "Active", "Idle", "AwaitingHuman", "Closed"]
@@ -58,13 +60,24 @@ def apply(room: Room, event: LogEvent) -> Room:
         else ROOM_EVENTS.decode(event.type, event.version, event.payload)
     )
     actor = Principal(event.actor_kind, event.actor_id)  # pyright: ignore[reportArgumentType]
-    return evolve(room, Recorded(event.seq, actor, event.run_id, event.origin_key, decoded))
+    recorded = Recorded(event.seq, actor, event.run_id, event.origin_key, decoded, tuple(event.classes))
+    return evolve(room, recorded)
 
 
-def phase(room: Room, last_ts: datetime, now: datetime) -> Phase:
-    """The phase as it is derived when read: from the run, and how long the room has been silent."""
+def phase(room: Room, last_ts: datetime, now: datetime, labels: frozenset[str]) -> Phase:
+    """The phase as it is derived when read: from the run, what pends, and how long the room has been silent.
+
+    labels: the viewer's clearance. What pends on a request that they may not see waits for somebody else (law 13).
+    """
     if room.is_closed:
         return "Closed"
     if room.run is not None:
-        return "AwaitingHuman" if now - last_ts >= AWAITING_AFTER else "Active"
-    return "Idle" if room.ended_runs else "Open"
+        is_silent = now - last_ts >= AWAITING_AFTER
+        return "AwaitingHuman" if is_silent or _pends(room, now, labels) else "Active"
+    return "Idle" if any(record.phase == "ended" for record in room.runs.values()) else "Open"
+
+
+def _pends(room: Room, now: datetime, labels: frozenset[str]) -> bool:
+    """Whether a request waits; one whose time is over waits for nobody, be it that no sweep came to it yet."""
+    waiting = room.approvals.pending.values()
+    return any(stamp(now) < asked.expires_at and cleared(asked.classes, labels) for asked in waiting)

@@ -8,28 +8,47 @@ from typing import Any, ClassVar, assert_never
 import msgspec
 
 from ..domain.events import Opaque, Unstorable
+from ..domain.rooms.approval_events import ApprovalDecided, ApprovalRequested
 from ..domain.rooms.events import (
     ROOM_EVENTS,
+    DeliveryAcknowledged,
+    DriverMoved,
+    DriverRequested,
     HarnessReported,
+    HoldReleased,
+    HoldSet,
+    InterruptRequested,
     LimitReached,
     MessagePosted,
     ParticipantJoined,
     ParticipantLeft,
     ParticipantRoleChanged,
     PayloadErased,
+    QueuedPromoted,
+    QueuedRemoved,
     RoomClosed,
     RoomOpened,
     RunEnded,
+    RunRegistered,
+    RunRequested,
     RunStarted,
     StoredRoomEvent,
     ToolCalled,
     ToolReturned,
     TurnReported,
+    VerdictGiven,
+    VerdictNotPosted,
+    VerdictPosted,
 )
+from ..domain.rooms.fork import ForkedFrom
+from ..domain.rooms.handoff import HandoffRecorded
 from .ports import Folded, LogEvent, StreamRef
 
 MAX_BODY_CHARS = 16_384
 """Longest body of a row; the log has the rest."""
+
+
+_MESSAGES = {"none": "message", "queued": "queued message", "steering": "steering message"}
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -93,7 +112,18 @@ def describe(event: StoredRoomEvent, payload: str) -> Line:  # noqa: C901, PLR09
     """The line of an event. `payload` is its stored JSON text, for what has no words of its own."""
     match event:
         case MessagePosted():
-            return _line("message", event.text)
+            return _line(_MESSAGES[event.delivery], event.text)
+        case VerdictGiven():
+            return _line(f"verdict {event.verdict}", f"{event.commit}: {event.text}")
+        case VerdictPosted() | VerdictNotPosted():
+            is_posted = isinstance(event, VerdictPosted)
+            return _line("verdict posted" if is_posted else "verdict not posted", f"of entry {event.ref}")
+        case HandoffRecorded():
+            return _line(f"handoff to {event.to_role}", f"{event.commit}: {event.summary}")
+        case ApprovalRequested():
+            return _line(f"approval requested {event.class_}", _arguments(event.action))
+        case ApprovalDecided():
+            return _line(f"approval {event.decision}", event.reason if isinstance(event.reason, str) else "")
         case ToolCalled():
             return _line(f"tool call {event.tool}", _arguments(event.args))
         case ToolReturned():
@@ -111,6 +141,22 @@ def describe(event: StoredRoomEvent, payload: str) -> Line:  # noqa: C901, PLR09
             return _line("role changed", f"{event.principal} is {event.role} now")
         case ParticipantLeft():
             return _line("left", event.principal)
+        case DriverRequested():
+            return _line("driver requested", event.by)
+        case DriverMoved():
+            note = f": {event.note}" if isinstance(event.note, str) else ""
+            return _line(f"driver {event.reason.replace('_', ' ')}", f"{event.from_} to {event.to}{note}")
+        case HoldSet() | HoldReleased():
+            return _line("hold set" if isinstance(event, HoldSet) else "hold released", event.reason)
+        case ForkedFrom():
+            return _line("forked", f"{event.room} at {event.seq}")
+        case QueuedRemoved() | QueuedPromoted():
+            return _line("queued removed" if isinstance(event, QueuedRemoved) else "promoted", f"entry {event.ref}")
+        case InterruptRequested():
+            return _line("interrupt", event.run_id)
+        case RunRequested() | RunRegistered():
+            done = "requested" if isinstance(event, RunRequested) else "registered"
+            return _line(f"run {done}", f"{event.run_id} as {event.role}")
         case RunStarted():
             return _line("run started", f"{event.run_id} as {event.role}")
         case RunEnded():
@@ -119,8 +165,8 @@ def describe(event: StoredRoomEvent, payload: str) -> Line:  # noqa: C901, PLR09
             return _line("limit reached", event.limit)
         case PayloadErased():
             return _line("payload erased", f"of entry {event.erased_seq}")
-        case HarnessReported() | Unstorable() | Opaque():
-            name = event.kind if isinstance(event, HarnessReported) else event.type
+        case HarnessReported() | DeliveryAcknowledged() | Unstorable() | Opaque():
+            name = event.type if isinstance(event, Unstorable | Opaque) else event.kind
             return _line(name.replace("_", " "), payload)
         case _:
             assert_never(event)

@@ -28,7 +28,7 @@ from minutebook.http.problems import STATUS, TITLES
 from minutebook.infra.cli import common
 from minutebook.infra.cli.main import app
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
-from minutebook.infra.settings import describe, leaves
+from minutebook.infra.setting_keys import describe, leaves
 from msgspec import inspect as shapes
 from permissions_page import permissions_page
 

@@ -5,21 +5,33 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import msgspec
 
 from ..errors import Invalid
 from ..events import Event, Unstorable
 from ..jsontext import MAX_NAME_CHARS, compact, repair_text, scan_value, strip_nul
+from .acting import allow
+from .approvals import supersede_calls
 from .commands import PushedItem
-from .decide import Context, Decision, NewEvent
-from .events import PUSHED_BY_BRIDGES, HarnessReported, MessagePosted, ToolCalled, ToolReturned
-from .rights import require
-from .state import Room, Run
+from .context import Context, Decision, NewEvent
+from .events import (
+    PUSHED_BY_BRIDGES,
+    AckKind,
+    DeliveryAcknowledged,
+    HarnessReported,
+    MessagePosted,
+    ToolCalled,
+    ToolReturned,
+)
+from .run_state import Run
+from .state import Room
 
 MAX_ITEMS = 500
 """Items in one push (rooms.md, Limits)."""
+
+_ACKNOWLEDGES: tuple[str, ...] = get_args(AckKind)
 
 MAX_ITEM_DEPTH = 64
 """Nesting of one item's payload; deeper ones are stored as refused."""
@@ -79,6 +91,12 @@ def _check(place: int, item: RawItem, run_id: str, payload_bytes: int) -> Checke
     return CheckedItem(place, item.stream, item.seq, item.caused_by, event, value)
 
 
+class _Kind(msgspec.Struct, frozen=True):
+    """What tells the kinds of `state_changed` apart."""
+
+    kind: Any = None
+
+
 class _CollisionError(ValueError):
     """Two members of an object would become one."""
 
@@ -107,6 +125,8 @@ def _repaired(raw: bytes) -> Any:
 
 def _typed(declared: type[Event], value: Any, run_id: str, path: str) -> Event:
     try:
+        if declared is HarnessReported and msgspec.convert(value, _Kind).kind in _ACKNOWLEDGES:
+            declared = DeliveryAcknowledged
         event = msgspec.convert(value, declared)
     except msgspec.ValidationError as error:
         raise Invalid.at(f"{path}.payload", str(error)) from error
@@ -115,9 +135,19 @@ def _typed(declared: type[Event], value: Any, run_id: str, path: str) -> Event:
         raise Invalid.at(f"{path}.payload.runId", "must be the run of the token")
     if declared is HarnessReported and "kind" not in value:
         raise Invalid.at(f"{path}.payload.kind", "is required")
-    if isinstance(event, MessagePosted) and len(event.to) > MAX_ITEMS:
-        raise Invalid.at(f"{path}.payload.to", "is too long")
+    if isinstance(event, DeliveryAcknowledged) and event.ref is msgspec.UNSET:
+        raise Invalid.at(f"{path}.payload.ref", "is required: the ref of the delivery")
+    if isinstance(event, MessagePosted):
+        _check_message(event, f"{path}.payload")
     return event
+
+
+def _check_message(event: MessagePosted, path: str) -> None:
+    """A run speaks to those who read, and to nobody else."""
+    if (event.kind, event.delivery) != ("chat", "none"):
+        raise Invalid.at(path, "a bridge may push messages of kind chat with delivery none only")
+    if len(event.to) > MAX_ITEMS:
+        raise Invalid.at(f"{path}.to", "is too long")
 
 
 def _refuse_look_alikes(declared: type[Event], value: dict[str, Any], path: str) -> None:
@@ -145,7 +175,7 @@ def record_items(
     Raises Invalid for a number that comes too late in its batch: acknowledging the higher one would lose it (B06).
     The answer carries the cursors `afterHarnessSeq` and `afterStatusSeq`.
     """
-    require(room, context.room_id, context.tenant, context.caller, "record")
+    allow(room, context, "record")
     run = room.run
     assert run is not None  # noqa: S101 - `require` lets only the running run through
     stored = {"events": run.events_seq, "status": run.status_seq}
@@ -162,7 +192,13 @@ def record_items(
         cursors[item.stream] = item.seq
         events.append(_recorded(item, run, context, _classes(item, calls, tool_classes)))
     answer = {"afterHarnessSeq": cursors["events"], "afterStatusSeq": cursors["status"]}
-    return Decision(tuple(events), answer=answer)
+    return Decision((*events, *_superseded(room, events, context)), answer=answer)
+
+
+def _superseded(room: Room, events: Sequence[NewEvent], context: Context) -> tuple[NewEvent, ...]:
+    """What ends the requests for approval of calls whose results are among the events (rooms.md, Approvals)."""
+    answered = {new.event.call_id for new in events if isinstance(new.event, ToolReturned)}
+    return supersede_calls(room, answered, context) if answered else ()
 
 
 def _recorded(item: CheckedItem, run: Run, context: Context, classes: tuple[str, ...]) -> NewEvent:

@@ -2,40 +2,70 @@
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+from typing import assert_never
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ..events import Opaque, Recorded, Unstorable
+from .approval_events import ApprovalDecided, ApprovalRequested
+from .approval_policy import ApprovalPolicy, policy_of
+from .approvals import Approvals, evolve_approvals
+from .brief import Quote
 from .events import (
     DataClass,
+    DeliveryAcknowledged,
+    DriverMoved,
+    DriverRequested,
     HarnessReported,
+    HoldReleased,
+    HoldSet,
+    InterruptRequested,
     LimitReached,
     MessagePosted,
     ParticipantJoined,
     ParticipantLeft,
     ParticipantRoleChanged,
     PayloadErased,
+    QueuedPromoted,
+    QueuedRemoved,
     Role,
     RoomClosed,
     RoomOpened,
     RunEnded,
+    RunRegistered,
+    RunRequested,
     RunStarted,
     StoredRoomEvent,
     ToolCalled,
     ToolReturned,
     TurnReported,
+    VerdictGiven,
+    VerdictNotPosted,
+    VerdictPosted,
+)
+from .fork import ForkedFrom
+from .handoff import HandoffRecorded
+from .run_state import (
+    DecisionDelivery,
+    InterruptDelivery,
+    Run,
+    RunRecord,
+    SteeringDelivery,
+    acknowledged,
+    advanced,
+    started,
+    with_call,
+    with_delivery,
+    without_call,
+    without_words,
 )
 
-SCHEMA = "room.1"
+SCHEMA = "room.2"
 """Names the shape of Room in snapshots; a snapshot of another shape is ignored and the log is read instead."""
 
-MAX_OPEN_CALLS = 256
-"""Tool calls of a run that are remembered until their result comes; the oldest is forgotten first."""
-
-ItemStream = Literal["events", "status"]
-"""The two numbered streams of a bridge (http.md)."""
+POLICY = "system:policy"
+"""The principal that decides at once where the room's policy leaves no choice; its run has the answer already."""
 
 
 class Member(Struct, frozen=True):
@@ -45,38 +75,43 @@ class Member(Struct, frozen=True):
     approver: bool = False
 
 
-class Run(Struct, frozen=True):
-    """The running run: how far its two item streams are stored, its open turn, its open calls (callId to tool)."""
-
-    run_id: str
-    role: str
-    events_seq: int = 0
-    status_seq: int = 0
-    open_turn: str | None = None
-    calls: dict[str, str] = {}
-
-
 class Room(Struct, frozen=True):
     """A room as its events left it. Collections are never changed in place.
 
+    driver: the holder of the one token, which each change gives the next driver_epoch. system_holder: the last system
+    principal that held it. driver_requests: who asked the present holder for it.
     members: people with a role, the owner among them. present: principals that joined and did not leave.
-    ended_runs: every run that is over, with its reason.
+    queue: messages that wait for the next run, oldest first. runs: every run, those that are over with their reason;
+    run: the running one. contenders: runs that were turned away because another one had the room, ever.
     """
 
     owner: str = ""
     driver: str = ""
     driver_epoch: int = 0
+    system_holder: str | None = None
+    driver_requests: tuple[str, ...] = ()
     data_class: DataClass = "internal"
     retention: str = ""
     title: str | None = None
     repository: str | None = None
-    approvals: dict[str, object] = {}
+    approval_settings: ApprovalPolicy = ApprovalPolicy()
+    approvals: Approvals = Approvals()
     members: dict[str, Member] = {}
     present: tuple[str, ...] = ()
+    queue: tuple[Quote, ...] = ()
+    runs: dict[str, RunRecord] = {}
     run: Run | None = None
-    ended_runs: dict[str, str] = {}
+    contenders: tuple[str, ...] = ()
+    last_handoff: Quote | None = None
+    last_verdict: Quote | None = None
     is_open: bool = False
     is_closed: bool = False
+    is_held: bool = False
+
+    @property
+    def waiting_runs(self) -> list[str]:
+        """Runs that were requested or registered and did not say hello yet."""
+        return [run_id for run_id, record in self.runs.items() if record.phase == "requested"]
 
 
 INITIAL = Room()
@@ -91,6 +126,10 @@ def evolve(room: Room, recorded: Recorded[StoredRoomEvent]) -> Room:  # noqa: C9
             return _opened(room, event)
         case RoomClosed():
             return replace(room, is_open=False, is_closed=True)
+        case ForkedFrom():
+            return _forked(room, event)
+        case HoldSet() | HoldReleased():
+            return replace(room, is_held=isinstance(event, HoldSet))
         case ParticipantJoined():
             return _joined(room, event)
         case ParticipantRoleChanged():
@@ -99,35 +138,82 @@ def evolve(room: Room, recorded: Recorded[StoredRoomEvent]) -> Room:  # noqa: C9
             return replace(
                 room,
                 members={name: member for name, member in room.members.items() if name != event.principal},
-                present=tuple(name for name in room.present if name != event.principal),
+                present=_without(room.present, event.principal),
+                driver_requests=_without(room.driver_requests, event.principal),
             )
+        case DriverRequested():
+            return replace(room, driver_requests=(*_without(room.driver_requests, event.by), event.by))
+        case DriverMoved():
+            return _driven(room, event)
+        case RunRequested():
+            return _requested(room, event)
+        case RunRegistered():
+            return _registered(room, event)
         case RunStarted():
-            return replace(room, run=Run(event.run_id, event.role))
+            return _started(room, event)
         case RunEnded():
-            gone = room.run is not None and room.run.run_id == event.run_id
-            return replace(
-                room,
-                run=None if gone else room.run,
-                ended_runs={**room.ended_runs, event.run_id: event.reason},
+            return _ended(room, event)
+        case MessagePosted():
+            return _posted(room, recorded, event)
+        case VerdictGiven():
+            quote = Quote(recorded.seq, str(recorded.actor), event.text, verdict=event.verdict, commit=event.commit)
+            return replace(room, last_verdict=quote)
+        case HandoffRecorded():
+            quote = Quote(
+                recorded.seq,
+                str(recorded.actor),
+                event.summary,
+                event.from_role,
+                commit=event.commit,
+                to_role=event.to_role,
+                branch=event.branch,
             )
+            return replace(room, last_handoff=quote)
+        case QueuedRemoved():
+            return replace(room, queue=tuple(quote for quote in room.queue if quote.seq != event.ref))
+        case QueuedPromoted():
+            return _promoted(room, recorded, event)
+        case InterruptRequested():
+            if room.run is None or room.run.run_id != event.run_id:
+                return room
+            return replace(room, run=with_delivery(room.run, InterruptDelivery(recorded.seq)))
+        case ApprovalRequested():
+            return replace(room, approvals=evolve_approvals(room.approvals, recorded))
+        case ApprovalDecided():
+            return _decided(room, recorded, event)
         case TurnReported():
-            run = _advanced(room, recorded)
+            run = advanced(room.run, recorded)
             open_turn = event.turn_id if event.phase == "started" else None
             return room if run is None else replace(room, run=replace(run, open_turn=open_turn))
         case ToolCalled():
-            run = _advanced(room, recorded)
-            return room if run is None else replace(room, run=_with_call(run, event))
+            run = advanced(room.run, recorded)
+            return room if run is None else replace(room, run=with_call(run, event))
         case ToolReturned():
-            run = _advanced(room, recorded)
-            return room if run is None else replace(room, run=_without_call(run, event))
-        case MessagePosted() | HarnessReported() | Unstorable() | Opaque():
+            run = advanced(room.run, recorded)
+            return room if run is None else replace(room, run=without_call(run, event))
+        case DeliveryAcknowledged():
+            run = advanced(room.run, recorded)
+            return room if run is None else replace(room, run=acknowledged(run, event.kind, event.ref))
+        case HarnessReported() | Unstorable() | Opaque():
             # An item that was erased, or that this version does not know, has its number all the same.
-            run = _advanced(room, recorded)
+            run = advanced(room.run, recorded)
             return room if run is None else replace(room, run=run)
-        case LimitReached() | PayloadErased():
+        case LimitReached():
+            return _limited(room, event)
+        case PayloadErased():
+            return _erased(room, event.erased_seq)
+        case VerdictPosted() | VerdictNotPosted():
             return room
         case _:
             assert_never(event)
+
+
+def _without(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(each for each in names if each != name)
+
+
+def _system(name: str) -> str | None:
+    return name if name.startswith("system:") else None
 
 
 def _opened(room: Room, event: RoomOpened) -> Room:
@@ -138,14 +224,37 @@ def _opened(room: Room, event: RoomOpened) -> Room:
         owner=event.owner,
         driver=event.driver,
         driver_epoch=1,
+        system_holder=_system(event.driver),
         data_class=event.data_class,
         retention=event.retention,
         title=None if event.title is UNSET else event.title,
         repository=None if event.repository is UNSET else event.repository,
-        approvals=event.approvals,
+        approval_settings=policy_of(event.approvals),
         members=people,
         present=tuple(people),
         is_open=True,
+    )
+
+
+def _forked(room: Room, event: ForkedFrom) -> Room:
+    """What was copied is history: nobody but the forker has a place here, and nothing of it is under way."""
+    return replace(
+        room,
+        owner=event.owner,
+        driver=event.owner,
+        driver_epoch=room.driver_epoch + 1,
+        system_holder=_system(event.owner),
+        driver_requests=(),
+        approvals=Approvals(),
+        members={event.owner: Member("owner")},
+        present=(event.owner,),
+        queue=(),
+        runs={},
+        run=None,
+        contenders=(),
+        is_open=True,
+        is_closed=False,
+        is_held=False,
     )
 
 
@@ -158,29 +267,116 @@ def _joined(room: Room, event: ParticipantJoined) -> Room:
     return replace(room, present=present, members={**room.members, event.principal: Member(role, approver)})
 
 
-def _advanced(room: Room, recorded: Recorded[StoredRoomEvent]) -> Run | None:
-    """The running run with its cursor at this item; None where the event is not one of its numbered items."""
+def _driven(room: Room, event: DriverMoved) -> Room:
+    return replace(
+        room,
+        driver=event.to,
+        driver_epoch=event.epoch,
+        driver_requests=(),
+        system_holder=_system(event.to) or _system(event.from_) or room.system_holder,
+    )
+
+
+def _requested(room: Room, event: RunRequested) -> Room:
+    record = RunRecord(
+        event.role,
+        "requested",
+        requested_by=event.requested_by,
+        pull_request=None if event.pull_request is UNSET else event.pull_request,
+        refs=event.refs,
+        brief_through_seq=event.brief_through_seq,
+        consumed=tuple(quote for quote in room.queue if quote.seq in event.refs),
+    )
+    queue = tuple(quote for quote in room.queue if quote.seq not in event.refs)
+    return replace(room, runs={**room.runs, event.run_id: record}, queue=queue)
+
+
+def _registered(room: Room, event: RunRegistered) -> Room:
+    branch = None if event.branch is UNSET else event.branch
+    task_url = None if event.task_url is UNSET else event.task_url
+    record = room.runs.get(event.run_id, RunRecord(event.role, "requested"))
     run = room.run
-    if run is None or recorded.origin_key is None or recorded.run_id != run.run_id:
-        return None
-    stream, _, number = recorded.origin_key.partition(":")
-    match stream:
-        case "events" if number.isdecimal():
-            return replace(run, events_seq=int(number))
-        case "status" if number.isdecimal():
-            return replace(run, status_seq=int(number))
-        case _:
-            return None
+    if run is not None and run.run_id == event.run_id:
+        run = replace(run, branch=branch, task_url=task_url)
+    return replace(room, run=run, runs={**room.runs, event.run_id: replace(record, branch=branch, task_url=task_url)})
 
 
-def _with_call(run: Run, event: ToolCalled) -> Run:
-    calls = {**run.calls, event.call_id: event.tool}
-    if len(calls) > MAX_OPEN_CALLS:
-        del calls[next(iter(calls))]
-    return replace(run, calls=calls)
+def _started(room: Room, event: RunStarted) -> Room:
+    known = room.runs.get(event.run_id)
+    record = replace(known or RunRecord(event.role, "running"), phase="running", consumed=())
+    return replace(room, run=started(event.run_id, event.role, known), runs={**room.runs, event.run_id: record})
 
 
-def _without_call(run: Run, event: ToolReturned) -> Run:
-    if event.call_id not in run.calls:
-        return run
-    return replace(run, calls={call: tool for call, tool in run.calls.items() if call != event.call_id})
+def _ended(room: Room, event: RunEnded) -> Room:
+    """A run that never said hello took nothing of the queue with it, unless nobody is left to take it."""
+    gone = room.run is not None and room.run.run_id == event.run_id
+    record = room.runs.get(event.run_id)
+    back = record.consumed if record is not None and event.reason != "room_closed" else ()
+    ended = RunRecord("" if record is None else record.role, "ended", event.reason)
+    return replace(
+        room,
+        run=None if gone else room.run,
+        runs={**room.runs, event.run_id: ended},
+        queue=tuple(sorted((*back, *room.queue), key=lambda quote: quote.seq)),
+    )
+
+
+def _posted(room: Room, recorded: Recorded[StoredRoomEvent], event: MessagePosted) -> Room:
+    author = str(recorded.actor)
+    if event.delivery == "none" or recorded.actor.kind == "agent":  # agents never talk to each other
+        run = advanced(room.run, recorded)
+    elif event.delivery == "queued":
+        return replace(room, queue=(*room.queue, Quote(recorded.seq, author, event.text)))
+    else:
+        run = room.run and with_delivery(room.run, SteeringDelivery(recorded.seq, event.text), author)
+    return room if run is None else replace(room, run=run)
+
+
+def _promoted(room: Room, recorded: Recorded[StoredRoomEvent], event: QueuedPromoted) -> Room:
+    quote = next((quote for quote in room.queue if quote.seq == event.ref), None)
+    if quote is None or room.run is None or room.run.run_id != event.run_id:
+        return room
+    delivery = SteeringDelivery(event.ref, quote.text)
+    return replace(
+        room,
+        queue=tuple(each for each in room.queue if each is not quote),
+        run=with_delivery(room.run, delivery, quote.author, str(recorded.actor)),
+    )
+
+
+def _decided(room: Room, recorded: Recorded[StoredRoomEvent], event: ApprovalDecided) -> Room:
+    """The first decision goes to the run that asked; a superseded one, and one that it had at once, to nobody."""
+    asked = room.approvals.pending.get(event.approval_id)
+    room = replace(room, approvals=evolve_approvals(room.approvals, recorded))
+    run = room.run
+    if asked is None or run is None or asked.run_id != run.run_id:
+        return room
+    if event.decision == "superseded" or str(recorded.actor) == POLICY:
+        return room
+    reason = None if event.reason is UNSET else event.reason
+    allow = event.decision == "approved"
+    delivery = DecisionDelivery(recorded.seq, event.approval_id, allow, event.action_digest, reason)
+    return replace(room, run=with_delivery(run, delivery))
+
+
+def _limited(room: Room, event: LimitReached) -> Room:
+    if event.limit != "concurrent_run" or event.run_id is UNSET or event.run_id in room.contenders:
+        return room
+    return replace(room, contenders=(*room.contenders, event.run_id))
+
+
+def _erased(room: Room, seq: int) -> Room:
+    """Words that are erased wait nowhere either."""
+
+    def kept(quotes: tuple[Quote, ...]) -> tuple[Quote, ...]:
+        return tuple(quote for quote in quotes if quote.seq != seq)
+
+    handoff, verdict = room.last_handoff, room.last_verdict
+    return replace(
+        room,
+        queue=kept(room.queue),
+        runs={run_id: replace(record, consumed=kept(record.consumed)) for run_id, record in room.runs.items()},
+        run=None if room.run is None else without_words(room.run, seq),
+        last_handoff=None if handoff is not None and handoff.seq == seq else handoff,
+        last_verdict=None if verdict is not None and verdict.seq == seq else verdict,
+    )

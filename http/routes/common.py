@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from litestar import Request, Response
 from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import HeaderParameter, QueryParameter, SkipValidation
 
 from ...commands.mailbox import Answer
@@ -49,6 +50,10 @@ class CommandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, rename="cam
     seq: int
     chain: str
     id: str | None = None
+
+
+Created = {201: ResponseSpec(CommandAnswer, generate_examples=False, description="Appended")}
+Done = {200: ResponseSpec(CommandAnswer, generate_examples=False, description="Appended, or nothing to change")}
 
 
 def caller_of(request: Request[Any, Any, Any]) -> Caller:

@@ -9,6 +9,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 
 from ...domain.errors import Unavailable
+from ...domain.rooms.rights import Standing, standings
 from ..raw import RawResponse
 from ..reading import see
 from ..sse import EventStream, parse_cursor, plan
@@ -16,6 +17,9 @@ from .common import TheCaller, TheServices
 
 DEFAULT_TAIL = 500
 MAX_TAIL = 500
+
+ALWAYS_ADMITTED: frozenset[Standing] = frozenset({"driver", "owner", "approver"})
+"""Who finds a place in a full room (rooms.md, Limits)."""
 
 
 @get(
@@ -43,6 +47,8 @@ async def follow_room(
     cursor = None if text is None else parse_cursor(text)
     if services.hub.draining.is_set() or services.hub.streams >= services.settings.limits.streams_per_process:
         raise Unavailable("This server takes no more streams now; try again.", retryAfterMs=2000)
+    may_always = standings(seen.room, room_id, seen.tenant, caller) & ALWAYS_ADMITTED
+    services.limits.check_stream(caller, room_id, is_always_admitted=bool(may_always))
     is_other_log = log_id is not None and log_id != services.log_id
     start = plan(seen.version, cursor, tail, is_other_log=is_other_log)
     return RawResponse(EventStream(services, caller, seen, start))

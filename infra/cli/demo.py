@@ -22,7 +22,7 @@ from ...domain.errors import MinutebookError
 from ...domain.ids import short_id
 from ...domain.principals import DEFAULT_TENANT, Principal
 from ..api_client import Api, Refused, Unreachable
-from ..bridge_client import Player
+from ..bridge_player import Player
 from ..database import Database
 from ..dev_issuer import DevelopmentIssuer
 from ..postgres.export import verify_database
@@ -146,8 +146,8 @@ async def _play(scene: _Scene, bridge: Api, people: Api, room_id: str, run: Run,
         await half.wait()
         await people.call("POST", f"/v1/rooms/{room_id}/messages", {"text": WORDS}, key=secrets.token_hex(16))
 
-    player = Player(bridge, run_id, run.items, wait_s=scene.pace.wait_s, told=told)
-    played, _ = await asyncio.gather(player.play(await player.hello(), end_reason(run)), speak())
+    player = Player(bridge, run_id, run.items, end_reason(run), wait_s=scene.pace.wait_s, told=told)
+    played, _ = await asyncio.gather(player.play(await player.hello()), speak())
     room = await people.call("GET", f"/v1/rooms/{room_id}")
     return max(played.seq, int(room["throughSeq"]))
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ... import __version__
-from . import admin, demo, doctor, export, play, rebuild, restored, retention, serve, sql, tail, token, verify
+from . import admin, bridge, demo, doctor, export, play, rebuild, restored, retention, serve, sql, tail, token, verify
 
 app = typer.Typer(
     name="minutebook",
@@ -19,7 +19,7 @@ app = typer.Typer(
 
 VERBS = {
     "Server": (serve.serve, token.token, demo.demo),
-    "Rooms": (tail.tail, play.play),
+    "Rooms": (tail.tail, play.play, bridge.bridge),
     "Log": (verify.verify, export.export, rebuild.rebuild),
     "Operations": (doctor.doctor, retention.retention, admin.migrate, sql.sql, restored.restored),
 }

@@ -14,8 +14,10 @@ import typer
 
 from ...domain.ids import is_room_id, short_id
 from ...domain.principals import DEFAULT_TENANT, Principal
+from ...domain.rooms.commands import ClaimedReason
 from ..api_client import Api, TokenSource
-from ..bridge_client import Hello, Played, Player
+from ..bridge_client import Hello
+from ..bridge_player import Played, Player
 from ..swe_agent import Item, Run, TrajectoryError, read_run, with_run_id
 from .access import (
     DEFAULT_URL,
@@ -41,7 +43,7 @@ MAX_SPEED = 1_000_000.0
 
 _SPEED = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,6})?)x?")
 
-_ENDS = (
+_ENDS: tuple[tuple[str, ClaimedReason], ...] = (
     ("submitted", "finished"),
     ("exit_command_timeout", "deadline"),
     ("exit_total_execution_time", "deadline"),
@@ -85,12 +87,15 @@ def pace_of(pace: float | None, speed: str | None) -> Pace:
     return Pace(speed=factor)
 
 
-def end_reason(run: Run) -> str:
+def end_reason(run: Run) -> ClaimedReason:
     """Why the run ended, in the words of rooms.md: `finished` where the recording does not say."""
     statuses = [item.payload.get("status", "") for item in run.items if item.stream == "status"]
     if not statuses:
         return "finished"
-    return next((reason for begin, reason in _ENDS if str(statuses[-1]).startswith(begin)), "error")
+    for begin, reason in _ENDS:
+        if str(statuses[-1]).startswith(begin):
+            return reason
+    return "error"
 
 
 async def open_room(api: Api, title: str) -> str:
@@ -178,6 +183,7 @@ async def _play(url: str, run: Run, run_id: str, room_id: str | None, sources: _
                 api,
                 run_id,
                 run.items,
+                end_reason(run),
                 wait_s=pace.wait_s,
                 together=pace.together,
                 told=lambda done, total: tell("playing", done, total),
@@ -185,7 +191,7 @@ async def _play(url: str, run: Run, run_id: str, room_id: str | None, sources: _
             hello = await player.hello()
             _check_room(hello, room_id)
             remark(f"run {run_id} in room {hello.room_id}")
-            return await player.play(hello, end_reason(run))
+            return await player.play(hello)
 
 
 def _check_room(hello: Hello, room_id: str | None) -> None:

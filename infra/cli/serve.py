@@ -1,4 +1,4 @@
-"""`minutebook serve`: HTTP, projectors and the embedded database in one process group."""
+"""`minutebook serve`: HTTP, projectors, jobs and the embedded database in one process group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import structlog
 import typer
@@ -25,7 +25,7 @@ RESTART_S = (0.2, 1.0, 5.0)
 HEALTHY_S = 30.0
 """A worker that lived this long starts counting its restarts anew."""
 
-Role = Literal["all", "http", "projector"]
+Role = Literal["all", "http", "projector", "jobs"]
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default=False)] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks one.", show_default=False)] = None,
     workers: Annotated[int | None, typer.Option(help="HTTP processes.", show_default=False)] = None,
-    role: Annotated[str, typer.Option(help="all, http or projector: split them over machines.")] = "all",
+    role: Annotated[str, typer.Option(help="all, http, projector or jobs: split them over machines.")] = "all",
     require_database_url: Annotated[
         bool, typer.Option("--require-database-url", help="Never fall back to the embedded database.")
     ] = False,
@@ -44,14 +44,14 @@ def serve(
 ) -> None:
     """Serve until SIGTERM; prints `listening on http://HOST:PORT` once it does."""
     with guarded():
-        if role not in ("all", "http", "projector"):
-            raise SettingsError("--role must be all, http or projector.")
+        if role not in get_args(Role):
+            raise SettingsError("--role must be all, http, projector or jobs.")
         settings = settings_of(data_dir, server__host=host, server__port=port, server__workers=workers)
         if require_database_url and settings.database.url is None:
             raise SettingsError("database.url is not set: set MINUTEBOOK_DATABASE_URL to a migrated PostgreSQL.")
         _log_to_stderr()
         sock = None
-        if role != "projector":
+        if role in ("all", "http"):
             sock = socket.socket(fileno=fd) if fd is not None else _bind(settings)
         database = Database(settings).open()
         try:
@@ -103,7 +103,9 @@ class _Group:
         watching = asyncio.create_task(self._watch_parent())
         self._start_children()
         try:
-            if self._sock is None:
+            if self._role == "jobs":
+                await process.jobs(self._settings, self._database, self._stop)
+            elif self._sock is None:
                 async with process.projectors(self._settings, self._database):
                     await self._stop.wait()
             else:
@@ -134,6 +136,7 @@ class _Group:
                 self._add_child([*common, "--role", "http", "--fd", str(self._sock.fileno())], self._sock.fileno())
         if self._role == "all":
             self._add_child([*common, "--role", "projector"], None)
+            self._add_child([*common, "--role", "jobs"], None)
 
     def _add_child(self, arguments: Sequence[str], fd: int | None) -> None:
         self._children.append(asyncio.create_task(self._keep(arguments, fd)))

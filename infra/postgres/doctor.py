@@ -95,6 +95,7 @@ def _looks(urls: Urls, *, quick: bool) -> Iterator[tuple[str, _Look]]:
     yield "chain", lambda name, c: _chain(name, c, urls.auditor, quick=quick)
     yield "projections", _projections
     yield "parked", _parked
+    yield "jobs", _jobs
     yield "listener", lambda name, c: _listener(name, c, urls)
     yield "transactions", lambda name, _: _transactions(name, urls.activity)
     yield "auditFeed", _audit_feed
@@ -209,6 +210,47 @@ def _parked(name: str, connection: Connection) -> Check:
     )
     faults = [f"{view}: {stream} at {seq} ({reason}, {tries} tries)" for view, stream, seq, reason, tries in rows]
     return _listed(name, faults, "no stream")
+
+
+_WAITING = """
+SELECT count(*) FILTER (WHERE j.status = 'failed'), coalesce(extract(epoch FROM clock_timestamp() - min(
+    greatest(j.scheduled_at, (SELECT max(e.at) FROM minutebook_jobs.procrastinate_events e WHERE e.job_id = j.id))
+) FILTER (WHERE j.status = 'todo')), 0)::integer
+FROM minutebook_jobs.procrastinate_jobs j
+"""
+
+_LATE_SWEEPS = """
+SELECT w.name, extract(epoch FROM clock_timestamp() - w.done_at)::integer FROM minutebook_jobs.sweeps w
+WHERE w.done_at < clock_timestamp() - make_interval(secs => 2 * w.every_s + %s) ORDER BY 1
+"""
+
+_UNANSWERED = """
+SELECT b.name, coalesce(extract(epoch FROM clock_timestamp() - min(s.last_ts)), 0)::integer
+FROM minutebook_jobs.processes b JOIN minutebook.streams s ON s.last_ts >= b.began_at
+LEFT JOIN minutebook_views.checkpoints c ON c.projection = 'process:' || b.name AND c.stream_id = s.id
+WHERE s.kind = 'room' AND s.version > coalesce(c.seq, 0)
+  AND NOT EXISTS (SELECT FROM minutebook_views.parked k
+                  WHERE k.projection = 'process:' || b.name AND k.stream_id = s.id)
+  AND EXISTS (SELECT FROM minutebook_views.checkpoints a WHERE a.projection = 'process:' || b.name)
+GROUP BY b.name ORDER BY 1
+"""
+
+
+def _jobs(name: str, connection: Connection) -> Check:
+    """Jobs that ended badly or wait for a worker, sweeps that did not come to their end, events without an answer."""
+    failed, waits_s = _one(connection, _WAITING)
+    faults = [f"{failed} jobs ended badly; see minutebook_jobs.procrastinate_jobs"] if failed else []
+    late = [f"a job has waited for {waits_s} s"] if waits_s > OLD_S else []
+    sweeps = connection.execute(_LATE_SWEEPS, (OLD_S,))
+    late += [f"sweep {sweep} was last done {age_s} s ago" for sweep, age_s in sweeps]
+    late += [
+        f"process {process} has not answered an event of {age_s} s ago"
+        for process, age_s in connection.execute(_UNANSWERED)
+        if age_s > OLD_S
+    ]
+    if late:
+        late[-1] += "; is a server (or `serve --role jobs`) running?"
+    return _listed(name, faults + late, "none waits for long, none ended badly")
 
 
 def _listener(name: str, connection: Connection, urls: Urls) -> Check:

@@ -13,11 +13,21 @@ from typing import Any, LiteralString, NamedTuple, get_args
 import psycopg
 
 from . import views
-from .migrate import sql_files
+from .migrate import ENGINE_SCHEMA, sql_files
 from .pool import RoleName
 
 ROLES = tuple(f"minutebook_{name}" for name in get_args(RoleName))
-OWNERS = {"minutebook": "minutebook_owner", views.SCHEMA: "minutebook_projector"}
+OWNERS = {"minutebook": "minutebook_owner", views.SCHEMA: "minutebook_projector", ENGINE_SCHEMA: "minutebook_owner"}
+
+ENGINE_GRANTS = {
+    "r": {
+        "minutebook_app": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+        "minutebook_projector": ("SELECT", "INSERT"),
+        "minutebook_auditor": ("SELECT",),
+    },
+    "S": {"minutebook_app": ("USAGE",), "minutebook_projector": ("USAGE",)},
+}
+"""What 0005_jobs.sql lets roles do with every table (r) and sequence (S) that the job engine makes."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -144,13 +154,23 @@ def grant_faults(connection: Connection) -> list[str]:
         )
         if not row[0].endswith(views.SHADOW)
     ]
-    wanted = set(_wanted_grants([f"{views.SCHEMA}.{table}" for table in tables]))
+    wanted = {*_wanted_grants([f"{views.SCHEMA}.{table}" for table in tables]), *_engine_grants(connection)}
     have = {
         Grant(*row) for row in connection.execute(_HAVE_GRANTS, {"schemas": list(OWNERS), "not": f"%{views.SHADOW}"})
     }
     faults = [f"missing: {grant}" for grant in sorted(wanted - have)]
     foreign = {grant for grant in have if grant.role not in (*ROLES, "PUBLIC") and grant.privilege.startswith("SELECT")}
     return faults + [f"too much: {grant}" for grant in sorted(have - wanted - foreign)]
+
+
+def _engine_grants(connection: Connection) -> Iterator[Grant]:
+    for name, kind in connection.execute(
+        "SELECT format('%%I.%%I', %(schema)s::text, c.relname), c.relkind::text FROM pg_class c"
+        " WHERE c.relnamespace = %(schema)s::text::regnamespace AND c.relkind IN ('r', 'S')"
+        " AND c.relname LIKE 'procrastinate%%'",
+        {"schema": ENGINE_SCHEMA},
+    ):
+        yield from (Grant(role, privilege, name) for role, held in ENGINE_GRANTS[kind].items() for privilege in held)
 
 
 _HAVE_GRANTS: LiteralString = """

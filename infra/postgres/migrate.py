@@ -1,9 +1,13 @@
-"""Numbered, checksummed migrations and re-applied functions, under one advisory lock."""
+"""Numbered, checksummed migrations, the job engine's own ones, and re-applied functions, under one advisory lock."""
 
 from __future__ import annotations
 
 import hashlib
-from importlib import resources
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources, util
+from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import LiteralString, cast
 
 import msgspec
@@ -18,16 +22,35 @@ LOCK_KEY = 7_215_001
 LOCK_TIMEOUT_MS = 60_000
 """Longest wait for another migrate, in milliseconds."""
 
+ENGINE = "jobs/"
+"""Prefix of the job engine's migrations, which come with its package. They have no schema in them and no checksum that
+binds: the engine may better the words of an old one."""
+
+ENGINE_SCHEMA = "minutebook_jobs"
+
 
 class MigrationError(Exception):
     """The database cannot be brought to this version; the message says why and what to do."""
 
 
 class SqlFile(msgspec.Struct, frozen=True):
-    """One SQL file of the product: `name` is `migrations/0001_roles.sql` or `functions/20_append_v1.sql`."""
+    """One SQL file. `name`: `migrations/0001_roles.sql`, `functions/20_append_v1.sql`, or ENGINE and a file's name."""
 
     name: str
     text: str
+
+    @property
+    def preamble(self) -> str:
+        """Statements that come before the text in its transaction."""
+        if self.name.startswith(ENGINE):
+            return f"SET LOCAL ROLE minutebook_owner; SET LOCAL search_path = {ENGINE_SCHEMA}, pg_catalog, pg_temp;"
+        return "SET LOCAL ROLE minutebook_owner;" if self.name.startswith("functions/") else ""
+
+    def is_missing(self, have: Mapping[str, str]) -> bool:
+        """Whether a database with these names and checksums still needs it."""
+        if self.name.startswith(ENGINE):
+            return self.name not in have
+        return have.get(self.name) != self.checksum
 
     @property
     def checksum(self) -> str:
@@ -36,17 +59,30 @@ class SqlFile(msgspec.Struct, frozen=True):
 
 
 def sql_files() -> list[SqlFile]:
-    """Every migration, then every function, in the order in which they are applied."""
+    """Every migration, then the job engine's, then every function, in the order in which they are applied."""
     root = resources.files(sql)
-    found: list[SqlFile] = []
-    for folder in ("migrations", "functions"):
-        entries = sorted(root.joinpath(folder).iterdir(), key=lambda entry: entry.name)
-        found += [
-            SqlFile(f"{folder}/{entry.name}", entry.read_text("utf-8"))
-            for entry in entries
-            if entry.name.endswith(".sql")
-        ]
-    return found
+    return [
+        *_folder(root / "migrations", "migrations/"),
+        *_engine_files(),
+        *_folder(root / "functions", "functions/"),
+    ]
+
+
+def _folder(folder: Traversable, prefix: str) -> list[SqlFile]:
+    entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
+    return [
+        SqlFile(f"{prefix}{entry.name}", entry.read_text("utf-8")) for entry in entries if entry.name.endswith(".sql")
+    ]
+
+
+@cache
+def _engine_files() -> tuple[SqlFile, ...]:
+    """From the installed package, which is not imported for it: that would take long, and serving processes come here.
+    An upgrade of the engine within its major version brings its migrations along."""
+    found = util.find_spec("procrastinate")
+    if found is None or found.origin is None:
+        raise MigrationError("procrastinate is not installed; install minutebook with its dependencies.")
+    return tuple(_folder(Path(found.origin).parent / "sql" / "migrations", ENGINE))
 
 
 def applied(connection: psycopg.Connection[tuple[str, str]]) -> dict[str, str]:
@@ -62,17 +98,17 @@ def pending(connection: psycopg.Connection[tuple[str, str]]) -> list[SqlFile]:
     files = sql_files()
     by_name = {file.name: file for file in files}
     for name, checksum in have.items():
-        if not name.startswith("migrations/"):
+        if name.startswith("functions/"):
             continue
         if name not in by_name:
             raise MigrationError(
                 f"The database was migrated by a newer version ({name} is unknown here); upgrade minutebook."
             )
-        if by_name[name].checksum != checksum:
+        if name.startswith("migrations/") and by_name[name].checksum != checksum:
             raise MigrationError(
                 f"{name} was edited after it was applied; restore the file and put the change in a new migration."
             )
-    return [file for file in files if have.get(file.name) != file.checksum]
+    return [file for file in files if file.is_missing(have)]
 
 
 def migrate(url: str, *, dry_run: bool = False) -> list[str]:
@@ -107,8 +143,8 @@ def migrate(url: str, *, dry_run: bool = False) -> list[str]:
 def _apply(connection: psycopg.Connection[tuple[str, str]], file: SqlFile) -> None:
     try:
         with connection.transaction():
-            if file.name.startswith("functions/"):
-                connection.execute("SET LOCAL ROLE minutebook_owner")
+            if file.preamble:
+                connection.execute(cast("LiteralString", file.preamble))
             connection.execute(cast("LiteralString", file.text))
             connection.execute("RESET ROLE")
             connection.execute("SET LOCAL ROLE minutebook_owner")

@@ -15,7 +15,7 @@ def script() -> Iterator[str]:
 
 
 def _part(file: SqlFile) -> str:
-    role = "SET LOCAL ROLE minutebook_owner;\n" if file.name.startswith("functions/") else ""
+    role = f"{file.preamble}\n" if file.preamble else ""
     return (
         f"\n-- {file.name}\nBEGIN;\nSET LOCAL search_path = pg_catalog, pg_temp;\n{role}{file.text.rstrip()}\n"
         "RESET ROLE;\nSET LOCAL ROLE minutebook_owner;\n"

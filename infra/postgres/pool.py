@@ -130,6 +130,7 @@ def make_pool(
     statement_timeout_ms: int,
     min_size: int = 1,
     checked: bool = True,
+    search_path: str = "pg_catalog, pg_temp",
 ) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
     """A pool of autocommit connections as `role`, not yet open. `checked` verifies the role of every connection; call
     verify_role before opening it, to hear the reason."""
@@ -141,7 +142,7 @@ def make_pool(
             f"SET ROLE minutebook_{role}",
             f"SET statement_timeout = {statement_timeout_ms}",
             "SET idle_in_transaction_session_timeout = 30000",
-            "SET search_path = pg_catalog, pg_temp",
+            f"SET search_path = {search_path}",
             "SET timezone = 'UTC'",
             "SET datestyle = 'ISO'",  # psycopg reads times in no other
             "SET default_transaction_isolation = 'read committed'",

@@ -66,7 +66,7 @@ class Readiness:
                     await connection.execute(_SPILL)
         except Exception as error:  # noqa: BLE001 - whatever keeps the database from answering
             return [_check("database", type(error).__name__)]
-        missing = [file.name for file in sql_files() if have.get(file.name) != file.checksum]
+        missing = [file.name for file in sql_files() if file.is_missing(have)]
         return [
             _check("database", "read-only" if read_only == ("on",) else None),
             _check("migrations", f"run minutebook migrate: {', '.join(missing[:3])}" if missing else None),

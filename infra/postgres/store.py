@@ -19,7 +19,7 @@ ERASED = b'{"erased": true}'
 """What stands for a payload that was erased."""
 
 _TS = "to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
-_HEAD = "s.id, s.tenant, s.version, s.bytes, s.sealed, encode(s.head_hash, 'hex')"
+_HEAD = "s.id, s.tenant, s.version, s.bytes, s.sealed, encode(s.head_hash, 'hex'), s.held, s.last_ts"
 _LOAD = (
     f"SELECT {_HEAD}, n.seq, n.schema, n.state::text FROM minutebook.streams s"  # noqa: S608 - constants only
     " LEFT JOIN minutebook.snapshots n ON n.stream_id = s.id AND n.schema = %s AND n.seq <= s.version"
@@ -27,15 +27,15 @@ _LOAD = (
 )
 _FOLD = (
     "SELECT e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
-    " coalesce(e.payload::text, '{\"erased\": true}')"
+    " coalesce(e.payload::text, '{\"erased\": true}'), e.classes"
     " FROM minutebook.events e WHERE e.stream_id = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"
 )
-_ENTRIES = (
+_ENTRY = (
     f"SELECT e.seq, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.actor_role, e.run_id, e.caused_by,"  # noqa: S608
     f" e.origin, {_TS}, e.redactions, e.classes, e.payload::text, e.bytes, e.origin_key FROM minutebook.events e"
-    " WHERE e.stream_id = %s AND e.seq > %s AND e.seq < %s"
-    " ORDER BY e.seq LIMIT %s"
 )
+_ENTRIES = f"{_ENTRY} WHERE e.stream_id = %s AND e.seq > %s AND e.seq < %s ORDER BY e.seq LIMIT %s"
+_ENTRIES_AT = f"{_ENTRY} WHERE e.stream_id = %s AND e.seq = ANY(%s::bigint[]) ORDER BY e.seq"
 _SAVE_SNAPSHOT = (
     "INSERT INTO minutebook.snapshots AS n (stream_id, seq, schema, state) VALUES (%s, %s, %s, %s::jsonb)"
     " ON CONFLICT (stream_id) DO UPDATE SET seq = EXCLUDED.seq, schema = EXCLUDED.schema, state = EXCLUDED.state"
@@ -114,6 +114,11 @@ class PostgresStore:
         rows = await fetch(self._pool, _ENTRIES, (stream_id, after, before, limit))
         return [_entry(room_id, row) for row in rows]
 
+    async def entries_at(self, stream_id: int, room_id: str, seqs: Sequence[int]) -> list[Entry]:
+        """The entries with those seqs, ascending; one look-up by primary key each."""
+        rows = await fetch(self._pool, _ENTRIES_AT, (stream_id, list(seqs)))
+        return [_entry(room_id, row) for row in rows]
+
     async def save_snapshot(self, stream_id: int, snapshot: Snapshot) -> None:
         """See EventStore.save_snapshot."""
         try:
@@ -144,6 +149,25 @@ class PostgresStore:
             (stream, purpose, holder),
         )
         return rows[0][0] if rows else None
+
+    async def room_of_run(self, run_id: str) -> str | None:
+        """The id of the room that a run is registered in."""
+        rows = await fetch(
+            self._pool,
+            "SELECT s.name FROM minutebook.runs r JOIN minutebook.streams s ON s.id = r.stream_id WHERE r.run_id = %s",
+            (run_id,),
+        )
+        return rows[0][0].partition(":")[2] if rows else None
+
+    async def leases(self, stream_ids: Sequence[int], purpose: str) -> dict[int, tuple[str, int]]:
+        """Holder and epoch of the leases of many streams; none for a stream that has no such lease."""
+        rows = await fetch(
+            self._pool,
+            "SELECT l.stream_id, l.holder, l.epoch FROM minutebook.leases l"
+            " WHERE l.stream_id = ANY(%s::bigint[]) AND l.purpose = %s",
+            (list(stream_ids), purpose),
+        )
+        return {stream_id: (holder, epoch) for stream_id, holder, epoch in rows}
 
     async def drop(self, stream: str, purpose: str, holder: str, epoch: int) -> None:
         """See Leases.drop."""

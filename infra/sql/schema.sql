@@ -7,11 +7,62 @@ CREATE SCHEMA minutebook;
 
 ALTER SCHEMA minutebook OWNER TO minutebook_owner;
 
+-- Name: minutebook_jobs; Type: SCHEMA; Schema: -; Owner: minutebook_owner
+
+CREATE SCHEMA minutebook_jobs;
+
+ALTER SCHEMA minutebook_jobs OWNER TO minutebook_owner;
+
 -- Name: minutebook_views; Type: SCHEMA; Schema: -; Owner: minutebook_projector
 
 CREATE SCHEMA minutebook_views;
 
 ALTER SCHEMA minutebook_views OWNER TO minutebook_projector;
+
+-- Name: procrastinate_job_event_type; Type: TYPE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TYPE minutebook_jobs.procrastinate_job_event_type AS ENUM (
+    'deferred',
+    'started',
+    'deferred_for_retry',
+    'failed',
+    'succeeded',
+    'cancelled',
+    'abort_requested',
+    'aborted',
+    'scheduled',
+    'retried'
+);
+
+ALTER TYPE minutebook_jobs.procrastinate_job_event_type OWNER TO minutebook_owner;
+
+-- Name: procrastinate_job_status; Type: TYPE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TYPE minutebook_jobs.procrastinate_job_status AS ENUM (
+    'todo',
+    'doing',
+    'succeeded',
+    'failed',
+    'cancelled',
+    'aborting',
+    'aborted'
+);
+
+ALTER TYPE minutebook_jobs.procrastinate_job_status OWNER TO minutebook_owner;
+
+-- Name: procrastinate_job_to_defer_v1; Type: TYPE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TYPE minutebook_jobs.procrastinate_job_to_defer_v1 AS (
+	queue_name character varying,
+	task_name character varying,
+	priority integer,
+	lock text,
+	queueing_lock text,
+	args jsonb,
+	scheduled_at timestamp with time zone
+);
+
+ALTER TYPE minutebook_jobs.procrastinate_job_to_defer_v1 OWNER TO minutebook_owner;
 
 -- Name: advance_streams(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -59,19 +110,26 @@ BEGIN
                         THEN '23514 an event has a ULID, a known origin, and the key of its origin whole or not at all'
                     WHEN (r.is_true AND r.prev_hash = coalesce(lag(r.hash) OVER w, r.head_hash)) IS NOT TRUE
                         THEN 'MB006 the hash is not that of the event at its place'
-                    -- Recorded now, or at the time of the event before where the clock has run back since.
                     WHEN r.ts < coalesce(lag(r.ts) OVER w, r.last_ts)
-                        OR (r.ts > clock_timestamp() OR r.ts < statement_timestamp())
-                        AND r.ts IS DISTINCT FROM coalesce(lag(r.ts) OVER w, r.last_ts)
+                        THEN 'MB007 the time is before that of the event before'
+                    -- Recorded now, or at the time of the event before where the clock has run back since; only what a
+                    -- fork copies is older, and only that may have lost its payload.
+                    WHEN r.is_erased AND NOT r.is_copied THEN 'MB006 an event enters the log with its payload'
+                    WHEN NOT r.is_copied AND r.ts IS DISTINCT FROM coalesce(lag(r.ts) OVER w, r.last_ts)
                         THEN 'MB007 the time is not that of the append'
                     END AS fault
                 FROM (
                     -- What needs no neighbour is looked at first, so that the window carries no payload.
                     SELECT i.stream_id, i.seq, i.hash, i.prev_hash, i.ts, i.bytes, s.version, s.sealed, s.head_hash,
                         s.last_ts, minutebook.is_event_whole(i.id, i.origin, i.origin_client, i.origin_key) AS is_whole,
-                        i.bytes = octet_length(i.payload::text)
-                        AND octet_length(i.salt) = 16
-                        AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8'))
+                        i.payload IS NULL AS is_erased,
+                        CASE WHEN i.payload IS NULL OR i.ts > clock_timestamp() OR i.ts < statement_timestamp()
+                            THEN minutebook.is_copy(i.seq, i.type, i.schema_version, i.actor_kind, i.actor_id,
+                                i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
+                                i.origin_client, i.payload, i.bytes, i.commitment) END AS is_copied,
+                        (i.payload IS NULL OR i.bytes = octet_length(i.payload::text)
+                            AND octet_length(i.salt) = 16
+                            AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8')))
                         AND i.hash = minutebook.event_hash(s.name, i.seq, i.id, i.type, i.schema_version, i.actor_kind,
                             i.actor_id, i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
                             i.origin_client, i.origin_key, i.commitment, i.prev_hash) AS is_true
@@ -273,6 +331,7 @@ DECLARE
     v_n integer := 0;
     v_newest integer[] := '{}';
     v_behind integer[] := '{}';
+    v_refused_to bigint[] := '{}';
     v_missing bigint := 0;
     v_rows minutebook.events[] := '{}';
     v_row integer := 0;
@@ -364,7 +423,11 @@ BEGIN
                 v_outcomes[v_n] := 'fenced';
             END IF;
         END IF;
-        IF v_outcomes[v_n] IS NULL AND v_versions[it.s] IS DISTINCT FROM it.expected THEN
+        -- An item that stands on a refused one was decided on events that are not there, also where somebody else's have
+        -- brought the stream to the version that it expects.
+        IF v_outcomes[v_n] IS NULL
+            AND (v_versions[it.s] IS DISTINCT FROM it.expected OR it.expected = v_refused_to[it.s])
+        THEN
             v_outcomes[v_n] := 'conflict';
         END IF;
         IF v_outcomes[v_n] IS NULL THEN
@@ -391,6 +454,9 @@ BEGIN
             DELETE FROM minutebook.idempotency k
             WHERE k.tenant = it."keyTenant" AND k.caller = it."keyCaller" AND k.operation = it."keyOperation"
               AND k.scope = it."keyScope" AND k.key = it.key;
+        END IF;
+        IF v_outcomes[v_n] <> 'appended' AND it.count > 0 THEN
+            v_refused_to[it.s] := it.expected + it.count;
         END IF;
         IF v_outcomes[v_n] = 'appended' AND it.count > 0 THEN
             v_newest[it.s] := v_n;
@@ -597,6 +663,177 @@ $$;
 
 ALTER FUNCTION minutebook.feed_switch_v1(p_on boolean) OWNER TO minutebook_owner;
 
+-- Name: fork_v1(text, bigint, text, json, bigint, bigint, json, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.fork_v1(p_source text, p_seq bigint, p_stream text, p_event json, p_max_events bigint, p_max_bytes bigint, p_key json DEFAULT NULL::json, p_notify boolean DEFAULT true) RETURNS TABLE(outcome text, seq bigint, event_id text, chain text, ts text, bytes bigint, status integer, body text, source_chain text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    it record;
+    k record;
+    v_found record;
+    v_source record;
+    v_stream_id bigint;
+    v_outcome text := 'appended';
+    v_source_hash bytea;
+    v_erased bigint[];
+    v_status integer;
+    v_body text;
+    v_size bigint;
+    v_seed bytea := uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid());
+    v_ms bigint := floor(extract(epoch FROM clock_timestamp()) * 1000);
+    v_clock text := '';
+    v_at bigint := 0;
+    v_prev bytea := '\x0000000000000000000000000000000000000000000000000000000000000000';
+    v_random bytea;
+    v_salt bytea;
+    v_seqs bigint[];
+    v_event_ids text[];
+    v_salts bytea[];
+    v_commitments bytea[];
+    v_prevs bytea[];
+    v_hashes bytea[];
+    v_n integer;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'fork_v1 runs under READ COMMITTED only' USING ERRCODE = 'MB005';
+    END IF;
+    SELECT * INTO k FROM json_to_record(p_key) AS r (tenant text, caller text, operation text, scope text, key text,
+        fingerprint text, status integer, body jsonb);
+    IF k.key IS NOT NULL THEN
+        INSERT INTO minutebook.idempotency (tenant, caller, operation, scope, key, fingerprint, status, body)
+        VALUES (k.tenant, k.caller, k.operation, k.scope, k.key, decode(k.fingerprint, 'hex'), 0, '')
+        ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            SELECT i.fingerprint, i.status, i.body INTO STRICT v_found FROM minutebook.idempotency i
+            WHERE i.tenant = k.tenant AND i.caller = k.caller AND i.operation = k.operation AND i.scope = k.scope
+              AND i.key = k.key;
+            IF v_found.fingerprint = decode(k.fingerprint, 'hex') THEN
+                RETURN QUERY SELECT 'duplicate', 0::bigint, NULL::text, NULL::text, NULL::text, 0::bigint,
+                    v_found.status, v_found.body, NULL::text;
+            ELSE
+                RETURN QUERY SELECT 'key_reused', 0::bigint, NULL::text, NULL::text, NULL::text, 0::bigint,
+                    NULL::integer, NULL::text, NULL::text;
+            END IF;
+            RETURN;
+        END IF;
+    END IF;
+
+    SELECT s.id, s.kind, s.tenant, s.retention_days INTO v_source
+    FROM minutebook.streams s WHERE s.name = p_source FOR KEY SHARE;
+    SELECT e.hash INTO v_source_hash FROM minutebook.events e WHERE e.stream_id = v_source.id AND e.seq = p_seq;
+    IF v_source_hash IS NULL THEN
+        v_outcome := 'not_found';
+    ELSE
+        SELECT sum(e.bytes), array_agg(e.seq ORDER BY e.seq) FILTER (WHERE e.payload IS NULL AND NOT EXISTS (
+            SELECT FROM minutebook.events n
+            WHERE n.stream_id = e.stream_id AND n.seq > e.seq AND n.seq <= p_seq AND n.origin <> 'harness'
+              AND n.payload @> jsonb_build_object('kind', 'payload_erased', 'erasedSeq', e.seq)))
+        INTO v_size, v_erased
+        FROM minutebook.events e WHERE e.stream_id = v_source.id AND e.seq <= p_seq;
+        IF p_seq + 1 + coalesce(cardinality(v_erased), 0) >= p_max_events OR v_size >= p_max_bytes THEN
+            v_outcome := 'too_long';
+        ELSE
+            INSERT INTO minutebook.streams AS s (name, kind, tenant, retention_days)
+            VALUES (p_stream, v_source.kind, v_source.tenant, v_source.retention_days)
+            ON CONFLICT DO NOTHING RETURNING s.id INTO v_stream_id;
+            IF v_stream_id IS NULL THEN
+                v_outcome := 'conflict';
+            END IF;
+        END IF;
+    END IF;
+    IF v_outcome <> 'appended' THEN
+        -- A refused command burns no key.
+        DELETE FROM minutebook.idempotency i
+        WHERE i.tenant = k.tenant AND i.caller = k.caller AND i.operation = k.operation AND i.scope = k.scope
+          AND i.key = k.key;
+        RETURN QUERY SELECT v_outcome, 0::bigint, NULL::text, NULL::text, NULL::text, 0::bigint, NULL::integer,
+            NULL::text, NULL::text;
+        RETURN;
+    END IF;
+
+    -- ULIDs of this moment: 10 characters of time, and for each event 16 of a draw that is stored nowhere.
+    FOR v_n IN REVERSE 9 .. 0 LOOP
+        v_clock := v_clock || substr('0123456789ABCDEFGHJKMNPQRSTVWXYZ', ((v_ms >> (5 * v_n)) & 31)::integer + 1, 1);
+    END LOOP;
+    PERFORM set_config('minutebook.fork_source', v_source.id::text, true);
+    WHILE v_at < p_seq LOOP
+        v_seqs := '{}'; v_event_ids := '{}'; v_salts := '{}'; v_commitments := '{}'; v_prevs := '{}'; v_hashes := '{}';
+        FOR it IN
+            SELECT e.*, e.payload::text AS words FROM minutebook.events e
+            WHERE e.stream_id = v_source.id AND e.seq > v_at AND e.seq <= least(v_at + 256, p_seq) ORDER BY e.seq
+        LOOP
+            v_random := sha256(v_seed || int8send(it.seq));
+            v_salt := CASE WHEN it.words IS NULL THEN NULL ELSE substr(v_random, 1, 16) END;
+            v_seqs := v_seqs || it.seq;
+            v_salts := v_salts || v_salt;
+            v_event_ids := v_event_ids || (v_clock || upper(encode(substr(v_random, 17, 8), 'hex')));
+            v_commitments := v_commitments
+                || coalesce(sha256(v_salt || convert_to(it.words, 'UTF8')), it.commitment);
+            v_prevs := v_prevs || v_prev;
+            v_prev := minutebook.event_hash(p_stream, it.seq, v_event_ids[cardinality(v_event_ids)], it.type,
+                it.schema_version, it.actor_kind, it.actor_id, it.actor_role, it.run_id, it.caused_by, it.origin, it.ts,
+                it.redactions, it.classes, NULL, NULL, v_commitments[cardinality(v_commitments)], v_prev);
+            v_hashes := v_hashes || v_prev;
+        END LOOP;
+        INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role,
+            run_id, caused_by, origin, ts, redactions, classes, payload, bytes, salt, commitment, prev_hash, hash)
+        SELECT v_stream_id, e.seq, n.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.actor_role, e.run_id,
+            e.caused_by, e.origin, e.ts, e.redactions, e.classes, e.payload, e.bytes, n.salt, n.commitment, n.prev_hash,
+            n.hash
+        FROM unnest(v_seqs, v_event_ids, v_salts, v_commitments, v_prevs, v_hashes)
+            AS n (seq, id, salt, commitment, prev_hash, hash)
+        JOIN minutebook.events e ON e.stream_id = v_source.id AND e.seq = n.seq
+        ORDER BY e.seq;
+        v_at := least(v_at + 256, p_seq);
+    END LOOP;
+    PERFORM set_config('minutebook.fork_source', '', true);
+
+    -- Rows without a hash are stamped as they enter (10_guard_event_insert.sql).
+    INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role, origin,
+        redactions, classes, payload)
+    SELECT v_stream_id, p_seq + 1, r.id, r.t, r.v, r.ak, r.ai, r.ar, r.o, r.rd, r.cl,
+        r.p || jsonb_build_object('chain', encode(v_source_hash, 'hex'))
+    FROM json_to_record(p_event) AS r (id text, t text, v integer, p jsonb, ak text, ai text, ar text, o text,
+        rd text[], cl text[]);
+    FOR v_n IN 1 .. coalesce(cardinality(v_erased), 0) LOOP
+        INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, origin,
+            redactions, classes, payload)
+        VALUES (v_stream_id, p_seq + 1 + v_n,
+            v_clock || upper(encode(substr(sha256(v_seed || int8send(p_seq + 1 + v_n)), 17, 8), 'hex')),
+            'state_changed', 1, 'system', 'minutebook', 'broker', '{}', '{}',
+            jsonb_build_object('kind', 'payload_erased', 'erasedSeq', v_erased[v_n]));
+    END LOOP;
+
+    SELECT e.seq, e.id, e.hash, e.ts, s.bytes INTO STRICT v_found
+    FROM minutebook.streams s JOIN minutebook.events e ON e.stream_id = s.id AND e.seq = s.version
+    WHERE s.id = v_stream_id;
+    IF k.key IS NOT NULL THEN
+        v_status := k.status;
+        v_body := jsonb_set(jsonb_build_object('seq', v_found.seq, 'id', v_found.id, 'chain',
+            encode(v_found.hash, 'hex')) || k.body, '{forkedFrom,chain}', to_jsonb(encode(v_source_hash, 'hex')))::text;
+        UPDATE minutebook.idempotency i SET status = v_status, body = v_body, stream_id = v_stream_id
+        WHERE i.tenant = k.tenant AND i.caller = k.caller AND i.operation = k.operation AND i.scope = k.scope
+          AND i.key = k.key;
+    END IF;
+    IF p_notify THEN
+        PERFORM pg_notify('minutebook', v_stream_id::text);
+    END IF;
+    RETURN QUERY SELECT v_outcome, v_found.seq, v_found.id, encode(v_found.hash, 'hex'),
+        to_char(v_found.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), v_found.bytes, v_status, v_body,
+        encode(v_source_hash, 'hex');
+END
+$$;
+
+ALTER FUNCTION minutebook.fork_v1(p_source text, p_seq bigint, p_stream text, p_event json, p_max_events bigint, p_max_bytes bigint, p_key json, p_notify boolean) OWNER TO minutebook_owner;
+
 -- Name: guard_event_change(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.guard_event_change() RETURNS trigger
@@ -795,6 +1032,78 @@ $$;
 
 ALTER FUNCTION minutebook.guard_truncate() OWNER TO minutebook_owner;
 
+-- Name: hold_closed_v1(text, boolean, text, text, text, text, json); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) RETURNS TABLE(outcome text, seq bigint, chain text, status integer, body text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    k record;
+    v_found record;
+    v_stream record;
+    v_body text;
+BEGIN
+    SELECT s.id, s.sealed, s.held, s.version, encode(s.head_hash, 'hex') AS chain INTO v_stream
+    FROM minutebook.streams s WHERE s.name = p_stream FOR NO KEY UPDATE;
+    IF v_stream.sealed IS NOT TRUE THEN
+        RETURN QUERY SELECT 'open', 0::bigint, NULL::text, NULL::integer, NULL::text;
+        RETURN;
+    END IF;
+    SELECT * INTO k FROM json_to_record(p_key) AS r (tenant text, caller text, operation text, scope text, key text,
+        fingerprint text, status integer, body jsonb);
+    IF k.key IS NOT NULL THEN
+        v_body := (jsonb_build_object('seq', v_stream.version, 'chain', v_stream.chain) || k.body)::text;
+        INSERT INTO minutebook.idempotency (tenant, caller, operation, scope, key, fingerprint, status, body, stream_id)
+        VALUES (k.tenant, k.caller, k.operation, k.scope, k.key, decode(k.fingerprint, 'hex'), k.status, v_body,
+            v_stream.id)
+        ON CONFLICT DO NOTHING;
+        IF NOT FOUND THEN
+            SELECT i.fingerprint, i.status, i.body INTO STRICT v_found FROM minutebook.idempotency i
+            WHERE i.tenant = k.tenant AND i.caller = k.caller AND i.operation = k.operation AND i.scope = k.scope
+              AND i.key = k.key;
+            IF v_found.fingerprint = decode(k.fingerprint, 'hex') THEN
+                RETURN QUERY SELECT 'duplicate', v_stream.version, v_stream.chain, v_found.status, v_found.body;
+            ELSE
+                RETURN QUERY SELECT 'key_reused', v_stream.version, v_stream.chain, NULL::integer, NULL::text;
+            END IF;
+            RETURN;
+        END IF;
+    END IF;
+    IF p_is_set OR v_stream.held THEN
+        INSERT INTO minutebook.holds (stream_id, id, is_set, actor_kind, actor_id, reason)
+        VALUES (v_stream.id, p_id, p_is_set, p_actor_kind, p_actor_id, p_reason);
+        UPDATE minutebook.streams s SET held = p_is_set WHERE s.id = v_stream.id;
+    END IF;
+    RETURN QUERY SELECT 'done', v_stream.version, v_stream.chain, k.status, v_body;
+END
+$$;
+
+ALTER FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) OWNER TO minutebook_owner;
+
+-- Name: is_copy(bigint, text, integer, text, text, text, text, bigint, text, timestamp with time zone, text[], text[], text, jsonb, integer, bytea); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    v_source bigint := nullif(current_setting('minutebook.fork_source', true), '')::bigint;
+BEGIN
+    RETURN p_origin_client IS NULL AND EXISTS (
+        SELECT FROM minutebook.events e
+        WHERE e.stream_id = v_source AND e.seq = p_seq AND e.type = p_type AND e.schema_version = p_schema_version
+          AND e.actor_kind = p_actor_kind AND e.actor_id = p_actor_id
+          AND e.actor_role IS NOT DISTINCT FROM p_actor_role AND e.run_id IS NOT DISTINCT FROM p_run_id
+          AND e.caused_by IS NOT DISTINCT FROM p_caused_by AND e.origin = p_origin AND e.ts = p_ts
+          AND e.redactions = p_redactions AND e.classes = p_classes AND e.bytes = p_bytes
+          AND e.payload::text IS NOT DISTINCT FROM p_payload::text
+          AND (e.payload IS NOT NULL OR e.commitment = p_commitment));
+END
+$$;
+
+ALTER FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) OWNER TO minutebook_owner;
+
 -- Name: is_event_whole(text, text, text, text); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text) RETURNS boolean
@@ -896,6 +1205,37 @@ $$;
 
 ALTER FUNCTION minutebook.netstrings(p_values text[]) OWNER TO minutebook_owner;
 
+-- Name: note_run_or_hold(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_run_or_hold() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_kind text := NEW.payload ->> 'kind';
+    v_run text := NEW.payload ->> 'runId';
+BEGIN
+    IF v_kind IS NULL OR coalesce(current_setting('minutebook.fork_source', true), '') <> '' THEN
+        RETURN NULL;
+    ELSIF v_kind IN ('hold_set', 'hold_released') THEN
+        UPDATE minutebook.streams s SET held = (v_kind = 'hold_set') WHERE s.id = NEW.stream_id;
+    ELSIF v_kind IN ('run_requested', 'run_phase') AND v_run IS NOT NULL THEN
+        INSERT INTO minutebook.runs AS r (run_id, stream_id, state)
+        VALUES (v_run, NEW.stream_id, CASE NEW.payload ->> 'phase'
+            WHEN 'running' THEN 'running' WHEN 'ended' THEN 'ended' ELSE 'requested' END)
+        ON CONFLICT ON CONSTRAINT runs_pkey DO UPDATE
+            SET state = CASE WHEN EXCLUDED.state = 'requested' THEN r.state ELSE EXCLUDED.state END
+            WHERE r.stream_id = EXCLUDED.stream_id;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the run is of another stream' USING ERRCODE = 'unique_violation';
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_run_or_hold() OWNER TO minutebook_owner;
+
 -- Name: purge_stream_v1(bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.purge_stream_v1(p_stream_id bigint) RETURNS bigint
@@ -963,6 +1303,507 @@ $$;
 
 ALTER FUNCTION minutebook.restored_v1() OWNER TO minutebook_owner;
 
+-- Name: procrastinate_cancel_job_v1(bigint, boolean, boolean); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_cancel_job_v1(job_id bigint, abort boolean, delete_job boolean) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    _job_id bigint;
+BEGIN
+    IF delete_job THEN
+        DELETE FROM procrastinate_jobs
+        WHERE id = job_id AND status = 'todo'
+        RETURNING id INTO _job_id;
+    END IF;
+    IF _job_id IS NULL THEN
+        IF abort THEN
+            UPDATE procrastinate_jobs
+            SET abort_requested = true,
+                status = CASE status
+                    WHEN 'todo' THEN 'cancelled'::procrastinate_job_status ELSE status
+                END
+            WHERE id = job_id AND status IN ('todo', 'doing')
+            RETURNING id INTO _job_id;
+        ELSE
+            UPDATE procrastinate_jobs
+            SET status = 'cancelled'::procrastinate_job_status
+            WHERE id = job_id AND status = 'todo'
+            RETURNING id INTO _job_id;
+        END IF;
+    END IF;
+    RETURN _job_id;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_cancel_job_v1(job_id bigint, abort boolean, delete_job boolean) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_defer_jobs_v1(minutebook_jobs.procrastinate_job_to_defer_v1[]); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_defer_jobs_v1(jobs minutebook_jobs.procrastinate_job_to_defer_v1[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    job_ids bigint[];
+BEGIN
+    WITH inserted_jobs AS (
+        INSERT INTO procrastinate_jobs (queue_name, task_name, priority, lock, queueing_lock, args, scheduled_at)
+        SELECT (job).queue_name,
+               (job).task_name,
+               (job).priority,
+               (job).lock,
+               (job).queueing_lock,
+               (job).args,
+               (job).scheduled_at
+        FROM unnest(jobs) AS job
+        RETURNING id
+    )
+    SELECT array_agg(id) FROM inserted_jobs INTO job_ids;
+
+    RETURN job_ids;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_defer_jobs_v1(jobs minutebook_jobs.procrastinate_job_to_defer_v1[]) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_defer_periodic_job_v2(character varying, character varying, character varying, character varying, integer, character varying, bigint, jsonb); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_defer_periodic_job_v2(_queue_name character varying, _lock character varying, _queueing_lock character varying, _task_name character varying, _priority integer, _periodic_id character varying, _defer_timestamp bigint, _args jsonb) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+	_job_id bigint;
+	_defer_id bigint;
+BEGIN
+    INSERT
+        INTO procrastinate_periodic_defers (task_name, periodic_id, defer_timestamp)
+        VALUES (_task_name, _periodic_id, _defer_timestamp)
+        ON CONFLICT DO NOTHING
+        RETURNING id into _defer_id;
+
+    IF _defer_id IS NULL THEN
+        RETURN NULL;
+    END IF;
+
+    UPDATE procrastinate_periodic_defers
+        SET job_id = (
+            SELECT COALESCE((
+                SELECT unnest(procrastinate_defer_jobs_v1(
+                    ARRAY[
+                        ROW(
+                            _queue_name,
+                            _task_name,
+                            _priority,
+                            _lock,
+                            _queueing_lock,
+                            _args,
+                            NULL::timestamptz
+                        )
+                    ]::procrastinate_job_to_defer_v1[]
+                ))
+            ), NULL)
+        )
+        WHERE id = _defer_id
+        RETURNING job_id INTO _job_id;
+
+    DELETE
+        FROM procrastinate_periodic_defers
+        USING (
+            SELECT id
+            FROM procrastinate_periodic_defers
+            WHERE procrastinate_periodic_defers.task_name = _task_name
+            AND procrastinate_periodic_defers.periodic_id = _periodic_id
+            AND procrastinate_periodic_defers.defer_timestamp < _defer_timestamp
+            ORDER BY id
+            FOR UPDATE
+        ) to_delete
+        WHERE procrastinate_periodic_defers.id = to_delete.id;
+
+    RETURN _job_id;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_defer_periodic_job_v2(_queue_name character varying, _lock character varying, _queueing_lock character varying, _task_name character varying, _priority integer, _periodic_id character varying, _defer_timestamp bigint, _args jsonb) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_jobs; Type: TABLE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TABLE minutebook_jobs.procrastinate_jobs (
+    id bigint NOT NULL,
+    queue_name character varying(128) NOT NULL,
+    task_name character varying(128) NOT NULL,
+    lock text,
+    args jsonb DEFAULT '{}'::jsonb NOT NULL,
+    status minutebook_jobs.procrastinate_job_status DEFAULT 'todo'::minutebook_jobs.procrastinate_job_status NOT NULL,
+    scheduled_at timestamp with time zone,
+    attempts integer DEFAULT 0 NOT NULL,
+    queueing_lock text,
+    priority integer DEFAULT 0 NOT NULL,
+    abort_requested boolean DEFAULT false NOT NULL,
+    worker_id bigint,
+    CONSTRAINT check_not_todo_abort_requested CHECK ((NOT ((status = 'todo'::minutebook_jobs.procrastinate_job_status) AND (abort_requested = true))))
+);
+
+ALTER TABLE minutebook_jobs.procrastinate_jobs OWNER TO minutebook_owner;
+
+-- Name: procrastinate_fetch_job_v2(character varying[], bigint); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_fetch_job_v2(target_queue_names character varying[], p_worker_id bigint) RETURNS minutebook_jobs.procrastinate_jobs
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+	found_jobs procrastinate_jobs;
+BEGIN
+    WITH candidate AS (
+        SELECT jobs.*
+            FROM procrastinate_jobs AS jobs
+            WHERE
+                -- reject the job if its lock has earlier or higher priority jobs
+                NOT EXISTS (
+                    SELECT 1
+                        FROM procrastinate_jobs AS other_jobs
+                        WHERE
+                            jobs.lock IS NOT NULL
+                            AND other_jobs.lock = jobs.lock
+                            AND (
+                                -- job with same lock is already running
+                                other_jobs.status = 'doing'
+                                OR
+                                -- job with same lock is waiting and has higher priority (or same priority but was queued first)
+                                (
+                                    other_jobs.status = 'todo'
+                                    AND (
+                                        other_jobs.priority > jobs.priority
+                                        OR (
+                                        other_jobs.priority = jobs.priority
+                                        AND other_jobs.id < jobs.id
+                                        )
+                                    )
+                                )
+                            )
+                )
+                AND jobs.status = 'todo'
+                AND (target_queue_names IS NULL OR jobs.queue_name = ANY( target_queue_names ))
+                AND (jobs.scheduled_at IS NULL OR jobs.scheduled_at <= now())
+            ORDER BY jobs.priority DESC, jobs.id ASC LIMIT 1
+            FOR UPDATE OF jobs SKIP LOCKED
+    )
+    UPDATE procrastinate_jobs
+        SET status = 'doing', worker_id = p_worker_id
+        FROM candidate
+        WHERE procrastinate_jobs.id = candidate.id
+        RETURNING procrastinate_jobs.* INTO found_jobs;
+
+ RETURN found_jobs;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_fetch_job_v2(target_queue_names character varying[], p_worker_id bigint) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_finish_job_v1(bigint, minutebook_jobs.procrastinate_job_status, boolean); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_finish_job_v1(job_id bigint, end_status minutebook_jobs.procrastinate_job_status, delete_job boolean) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    _job_id bigint;
+BEGIN
+    IF end_status NOT IN ('succeeded', 'failed', 'aborted') THEN
+        RAISE 'End status should be either "succeeded", "failed" or "aborted" (job id: %)', job_id;
+    END IF;
+    IF delete_job THEN
+        DELETE FROM procrastinate_jobs
+        WHERE id = job_id AND status IN ('todo', 'doing')
+        RETURNING id INTO _job_id;
+    ELSE
+        UPDATE procrastinate_jobs
+        SET status = end_status,
+            abort_requested = false,
+            attempts = CASE status
+                WHEN 'doing' THEN attempts + 1 ELSE attempts
+            END
+        WHERE id = job_id AND status IN ('todo', 'doing')
+        RETURNING id INTO _job_id;
+    END IF;
+    IF _job_id IS NULL THEN
+        RAISE 'Job was not found or not in "doing" or "todo" status (job id: %)', job_id;
+    END IF;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_finish_job_v1(job_id bigint, end_status minutebook_jobs.procrastinate_job_status, delete_job boolean) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_notify_queue_abort_job_v1(); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_notify_queue_abort_job_v1() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    payload TEXT;
+BEGIN
+    SELECT json_build_object('type', 'abort_job_requested', 'job_id', NEW.id)::text INTO payload;
+	PERFORM pg_notify('procrastinate_queue_v1#' || NEW.queue_name, payload);
+	PERFORM pg_notify('procrastinate_any_queue_v1', payload);
+	RETURN NEW;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_notify_queue_abort_job_v1() OWNER TO minutebook_owner;
+
+-- Name: procrastinate_notify_queue_job_inserted_v1(); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_notify_queue_job_inserted_v1() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    payload TEXT;
+BEGIN
+    SELECT json_build_object('type', 'job_inserted', 'job_id', NEW.id)::text INTO payload;
+	PERFORM pg_notify('procrastinate_queue_v1#' || NEW.queue_name, payload);
+	PERFORM pg_notify('procrastinate_any_queue_v1', payload);
+	RETURN NEW;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_notify_queue_job_inserted_v1() OWNER TO minutebook_owner;
+
+-- Name: procrastinate_prune_stalled_workers_v1(double precision); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_prune_stalled_workers_v1(seconds_since_heartbeat double precision) RETURNS TABLE(worker_id bigint)
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RETURN QUERY
+    DELETE FROM procrastinate_workers
+    WHERE last_heartbeat < NOW() - (seconds_since_heartbeat || 'SECOND')::INTERVAL
+    RETURNING procrastinate_workers.id;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_prune_stalled_workers_v1(seconds_since_heartbeat double precision) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_register_worker_v1(); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_register_worker_v1() RETURNS TABLE(worker_id bigint)
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RETURN QUERY
+    INSERT INTO procrastinate_workers DEFAULT VALUES
+    RETURNING procrastinate_workers.id;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_register_worker_v1() OWNER TO minutebook_owner;
+
+-- Name: procrastinate_retry_job_v1(bigint, timestamp with time zone, integer, character varying, character varying); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_retry_job_v1(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    _job_id bigint;
+    _abort_requested boolean;
+BEGIN
+    SELECT abort_requested FROM procrastinate_jobs
+    WHERE id = job_id AND status = 'doing'
+    FOR UPDATE
+    INTO _abort_requested;
+    IF _abort_requested THEN
+        UPDATE procrastinate_jobs
+        SET status = 'failed'::procrastinate_job_status
+        WHERE id = job_id AND status = 'doing'
+        RETURNING id INTO _job_id;
+    ELSE
+        UPDATE procrastinate_jobs
+        SET status = 'todo'::procrastinate_job_status,
+            attempts = attempts + 1,
+            scheduled_at = retry_at,
+            priority = COALESCE(new_priority, priority),
+            queue_name = COALESCE(new_queue_name, queue_name),
+            lock = COALESCE(new_lock, lock)
+        WHERE id = job_id AND status = 'doing'
+        RETURNING id INTO _job_id;
+    END IF;
+
+    IF _job_id IS NULL THEN
+        RAISE 'Job was not found or not in "doing" status (job id: %)', job_id;
+    END IF;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_retry_job_v1(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_retry_job_v2(bigint, timestamp with time zone, integer, character varying, character varying); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_retry_job_v2(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    _job_id bigint;
+    _abort_requested boolean;
+    _current_status procrastinate_job_status;
+BEGIN
+    SELECT status, abort_requested FROM procrastinate_jobs
+    WHERE id = job_id AND status IN ('doing', 'failed')
+    FOR UPDATE
+    INTO _current_status, _abort_requested;
+    IF _current_status = 'doing' AND _abort_requested THEN
+        UPDATE procrastinate_jobs
+        SET status = 'failed'::procrastinate_job_status
+        WHERE id = job_id AND status = 'doing'
+        RETURNING id INTO _job_id;
+    ELSE
+        UPDATE procrastinate_jobs
+        SET status = 'todo'::procrastinate_job_status,
+            attempts = attempts + 1,
+            scheduled_at = retry_at,
+            priority = COALESCE(new_priority, priority),
+            queue_name = COALESCE(new_queue_name, queue_name),
+            lock = COALESCE(new_lock, lock)
+        WHERE id = job_id AND status IN ('doing', 'failed')
+        RETURNING id INTO _job_id;
+    END IF;
+
+    IF _job_id IS NULL THEN
+        RAISE 'Job was not found or has an invalid status to retry (job id: %)', job_id;
+    END IF;
+
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_retry_job_v2(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_trigger_abort_requested_events_procedure_v1(); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_trigger_abort_requested_events_procedure_v1() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO procrastinate_events(job_id, type)
+        VALUES (NEW.id, 'abort_requested'::procrastinate_job_event_type);
+    RETURN NEW;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_trigger_abort_requested_events_procedure_v1() OWNER TO minutebook_owner;
+
+-- Name: procrastinate_trigger_function_scheduled_events_v1(); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_trigger_function_scheduled_events_v1() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO procrastinate_events(job_id, type, at)
+        VALUES (NEW.id, 'scheduled'::procrastinate_job_event_type, NEW.scheduled_at);
+
+	RETURN NEW;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_trigger_function_scheduled_events_v1() OWNER TO minutebook_owner;
+
+-- Name: procrastinate_trigger_function_status_events_insert_v1(); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_insert_v1() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO procrastinate_events(job_id, type)
+        VALUES (NEW.id, 'deferred'::procrastinate_job_event_type);
+	RETURN NEW;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_insert_v1() OWNER TO minutebook_owner;
+
+-- Name: procrastinate_trigger_function_status_events_update_v1(); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    WITH t AS (
+        SELECT CASE
+            WHEN OLD.status = 'todo'::procrastinate_job_status
+                AND NEW.status = 'doing'::procrastinate_job_status
+                THEN 'started'::procrastinate_job_event_type
+            WHEN OLD.status = 'doing'::procrastinate_job_status
+                AND NEW.status = 'todo'::procrastinate_job_status
+                THEN 'deferred_for_retry'::procrastinate_job_event_type
+            WHEN OLD.status = 'doing'::procrastinate_job_status
+                AND NEW.status = 'failed'::procrastinate_job_status
+                THEN 'failed'::procrastinate_job_event_type
+            WHEN OLD.status = 'doing'::procrastinate_job_status
+                AND NEW.status = 'succeeded'::procrastinate_job_status
+                THEN 'succeeded'::procrastinate_job_event_type
+            WHEN OLD.status = 'todo'::procrastinate_job_status
+                AND (
+                    NEW.status = 'cancelled'::procrastinate_job_status
+                    OR NEW.status = 'failed'::procrastinate_job_status
+                    OR NEW.status = 'succeeded'::procrastinate_job_status
+                )
+                THEN 'cancelled'::procrastinate_job_event_type
+            WHEN OLD.status = 'doing'::procrastinate_job_status
+                AND NEW.status = 'aborted'::procrastinate_job_status
+                THEN 'aborted'::procrastinate_job_event_type
+            WHEN OLD.status = 'failed'::procrastinate_job_status
+                AND NEW.status = 'todo'::procrastinate_job_status
+                THEN 'retried'::procrastinate_job_event_type
+            ELSE NULL
+        END as event_type
+    )
+    INSERT INTO procrastinate_events(job_id, type)
+        SELECT NEW.id, t.event_type
+        FROM t
+        WHERE t.event_type IS NOT NULL;
+	RETURN NEW;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1() OWNER TO minutebook_owner;
+
+-- Name: procrastinate_unlink_periodic_defers_v1(); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_unlink_periodic_defers_v1() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE procrastinate_periodic_defers
+    SET job_id = NULL
+    WHERE job_id = OLD.id;
+    RETURN OLD;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_unlink_periodic_defers_v1() OWNER TO minutebook_owner;
+
+-- Name: procrastinate_unregister_worker_v1(bigint); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_unregister_worker_v1(worker_id bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    DELETE FROM procrastinate_workers
+    WHERE id = worker_id;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_unregister_worker_v1(worker_id bigint) OWNER TO minutebook_owner;
+
+-- Name: procrastinate_update_heartbeat_v1(bigint); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook_jobs.procrastinate_update_heartbeat_v1(worker_id bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    UPDATE procrastinate_workers
+    SET last_heartbeat = NOW()
+    WHERE id = worker_id;
+END;
+$$;
+
+ALTER FUNCTION minutebook_jobs.procrastinate_update_heartbeat_v1(worker_id bigint) OWNER TO minutebook_owner;
+
 -- Name: event_chain(text, bytea, integer); Type: AGGREGATE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE AGGREGATE minutebook.event_chain(text, bytea, integer) (
@@ -1025,6 +1866,20 @@ CREATE TABLE minutebook.feed_queue (
 
 ALTER TABLE minutebook.feed_queue OWNER TO minutebook_owner;
 
+-- Name: holds; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.holds (
+    stream_id bigint NOT NULL,
+    id text NOT NULL,
+    is_set boolean NOT NULL,
+    actor_kind text NOT NULL,
+    actor_id text NOT NULL,
+    reason text NOT NULL,
+    ts timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE minutebook.holds OWNER TO minutebook_owner;
+
 -- Name: idempotency; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.idempotency (
@@ -1076,6 +1931,29 @@ CREATE TABLE minutebook.migrations (
 
 ALTER TABLE minutebook.migrations OWNER TO minutebook_owner;
 
+-- Name: presence; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.presence (
+    stream_id bigint NOT NULL,
+    principal text NOT NULL,
+    seen_at timestamp with time zone NOT NULL,
+    acted_at timestamp with time zone
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.presence OWNER TO minutebook_owner;
+
+-- Name: runs; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.runs (
+    run_id text NOT NULL,
+    stream_id bigint NOT NULL,
+    state text NOT NULL,
+    CONSTRAINT runs_state_known CHECK ((state = ANY (ARRAY['requested'::text, 'running'::text, 'ended'::text])))
+);
+
+ALTER TABLE minutebook.runs OWNER TO minutebook_owner;
+
 -- Name: snapshots; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.snapshots (
@@ -1120,6 +1998,114 @@ ALTER TABLE minutebook.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     NO MAXVALUE
     CACHE 1
 );
+
+-- Name: processes; Type: TABLE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TABLE minutebook_jobs.processes (
+    name text NOT NULL,
+    began_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE minutebook_jobs.processes OWNER TO minutebook_owner;
+
+-- Name: procrastinate_events; Type: TABLE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TABLE minutebook_jobs.procrastinate_events (
+    id bigint NOT NULL,
+    job_id bigint NOT NULL,
+    type minutebook_jobs.procrastinate_job_event_type,
+    at timestamp with time zone DEFAULT now()
+);
+
+ALTER TABLE minutebook_jobs.procrastinate_events OWNER TO minutebook_owner;
+
+-- Name: procrastinate_events_id_seq; Type: SEQUENCE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE SEQUENCE minutebook_jobs.procrastinate_events_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER SEQUENCE minutebook_jobs.procrastinate_events_id_seq OWNER TO minutebook_owner;
+
+-- Name: procrastinate_events_id_seq; Type: SEQUENCE OWNED BY; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER SEQUENCE minutebook_jobs.procrastinate_events_id_seq OWNED BY minutebook_jobs.procrastinate_events.id;
+
+-- Name: procrastinate_jobs_id_seq; Type: SEQUENCE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE SEQUENCE minutebook_jobs.procrastinate_jobs_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER SEQUENCE minutebook_jobs.procrastinate_jobs_id_seq OWNER TO minutebook_owner;
+
+-- Name: procrastinate_jobs_id_seq; Type: SEQUENCE OWNED BY; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER SEQUENCE minutebook_jobs.procrastinate_jobs_id_seq OWNED BY minutebook_jobs.procrastinate_jobs.id;
+
+-- Name: procrastinate_periodic_defers; Type: TABLE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TABLE minutebook_jobs.procrastinate_periodic_defers (
+    id bigint NOT NULL,
+    task_name character varying(128) NOT NULL,
+    defer_timestamp bigint,
+    job_id bigint,
+    periodic_id character varying(128) DEFAULT ''::character varying NOT NULL
+);
+
+ALTER TABLE minutebook_jobs.procrastinate_periodic_defers OWNER TO minutebook_owner;
+
+-- Name: procrastinate_periodic_defers_id_seq; Type: SEQUENCE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE SEQUENCE minutebook_jobs.procrastinate_periodic_defers_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER SEQUENCE minutebook_jobs.procrastinate_periodic_defers_id_seq OWNER TO minutebook_owner;
+
+-- Name: procrastinate_periodic_defers_id_seq; Type: SEQUENCE OWNED BY; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER SEQUENCE minutebook_jobs.procrastinate_periodic_defers_id_seq OWNED BY minutebook_jobs.procrastinate_periodic_defers.id;
+
+-- Name: procrastinate_workers; Type: TABLE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TABLE minutebook_jobs.procrastinate_workers (
+    id bigint NOT NULL,
+    last_heartbeat timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE minutebook_jobs.procrastinate_workers OWNER TO minutebook_owner;
+
+-- Name: procrastinate_workers_id_seq; Type: SEQUENCE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE minutebook_jobs.procrastinate_workers ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME minutebook_jobs.procrastinate_workers_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+-- Name: sweeps; Type: TABLE; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TABLE minutebook_jobs.sweeps (
+    name text NOT NULL,
+    every_s integer NOT NULL,
+    done_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook_jobs.sweeps OWNER TO minutebook_owner;
 
 -- Name: checkpoints; Type: TABLE; Schema: minutebook_views; Owner: minutebook_projector
 
@@ -1177,6 +2163,18 @@ CREATE TABLE minutebook_views.transcript (
 
 ALTER TABLE minutebook_views.transcript OWNER TO minutebook_projector;
 
+-- Name: procrastinate_events id; Type: DEFAULT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_events ALTER COLUMN id SET DEFAULT nextval('minutebook_jobs.procrastinate_events_id_seq'::regclass);
+
+-- Name: procrastinate_jobs id; Type: DEFAULT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_jobs ALTER COLUMN id SET DEFAULT nextval('minutebook_jobs.procrastinate_jobs_id_seq'::regclass);
+
+-- Name: procrastinate_periodic_defers id; Type: DEFAULT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_periodic_defers ALTER COLUMN id SET DEFAULT nextval('minutebook_jobs.procrastinate_periodic_defers_id_seq'::regclass);
+
 -- Name: events events_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.events
@@ -1191,6 +2189,11 @@ ALTER TABLE ONLY minutebook.feed
 
 ALTER TABLE ONLY minutebook.feed_queue
     ADD CONSTRAINT feed_queue_pkey PRIMARY KEY (txid, stream_id, from_seq);
+
+-- Name: holds holds_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.holds
+    ADD CONSTRAINT holds_pkey PRIMARY KEY (stream_id, id);
 
 -- Name: idempotency idempotency_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -1212,6 +2215,16 @@ ALTER TABLE ONLY minutebook.log
 ALTER TABLE ONLY minutebook.migrations
     ADD CONSTRAINT migrations_pkey PRIMARY KEY (name);
 
+-- Name: presence presence_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.presence
+    ADD CONSTRAINT presence_pkey PRIMARY KEY (stream_id, principal);
+
+-- Name: runs runs_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.runs
+    ADD CONSTRAINT runs_pkey PRIMARY KEY (run_id);
+
 -- Name: snapshots snapshots_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.snapshots
@@ -1226,6 +2239,41 @@ ALTER TABLE ONLY minutebook.streams
 
 ALTER TABLE ONLY minutebook.streams
     ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
+
+-- Name: processes processes_pkey; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.processes
+    ADD CONSTRAINT processes_pkey PRIMARY KEY (name);
+
+-- Name: procrastinate_events procrastinate_events_pkey; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_events
+    ADD CONSTRAINT procrastinate_events_pkey PRIMARY KEY (id);
+
+-- Name: procrastinate_jobs procrastinate_jobs_pkey; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_jobs
+    ADD CONSTRAINT procrastinate_jobs_pkey PRIMARY KEY (id);
+
+-- Name: procrastinate_periodic_defers procrastinate_periodic_defers_pkey; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_periodic_defers
+    ADD CONSTRAINT procrastinate_periodic_defers_pkey PRIMARY KEY (id);
+
+-- Name: procrastinate_periodic_defers procrastinate_periodic_defers_unique; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_periodic_defers
+    ADD CONSTRAINT procrastinate_periodic_defers_unique UNIQUE (task_name, periodic_id, defer_timestamp);
+
+-- Name: procrastinate_workers procrastinate_workers_pkey; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_workers
+    ADD CONSTRAINT procrastinate_workers_pkey PRIMARY KEY (id);
+
+-- Name: sweeps sweeps_pkey; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.sweeps
+    ADD CONSTRAINT sweeps_pkey PRIMARY KEY (name);
 
 -- Name: checkpoints checkpoints_pkey; Type: CONSTRAINT; Schema: minutebook_views; Owner: minutebook_projector
 
@@ -1262,6 +2310,46 @@ CREATE INDEX idempotency_created ON minutebook.idempotency USING brin (created_a
 -- Name: idempotency_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX idempotency_stream ON minutebook.idempotency USING btree (stream_id);
+
+-- Name: runs_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX runs_by_stream ON minutebook.runs USING btree (stream_id);
+
+-- Name: idx_procrastinate_jobs_worker_not_null; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE INDEX idx_procrastinate_jobs_worker_not_null ON minutebook_jobs.procrastinate_jobs USING btree (worker_id) WHERE ((worker_id IS NOT NULL) AND (status = 'doing'::minutebook_jobs.procrastinate_job_status));
+
+-- Name: idx_procrastinate_workers_last_heartbeat; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE INDEX idx_procrastinate_workers_last_heartbeat ON minutebook_jobs.procrastinate_workers USING btree (last_heartbeat);
+
+-- Name: procrastinate_events_job_id_fkey_v1; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE INDEX procrastinate_events_job_id_fkey_v1 ON minutebook_jobs.procrastinate_events USING btree (job_id);
+
+-- Name: procrastinate_jobs_id_lock_idx_v1; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE INDEX procrastinate_jobs_id_lock_idx_v1 ON minutebook_jobs.procrastinate_jobs USING btree (id, lock) WHERE (status = ANY (ARRAY['todo'::minutebook_jobs.procrastinate_job_status, 'doing'::minutebook_jobs.procrastinate_job_status]));
+
+-- Name: procrastinate_jobs_lock_idx_v1; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE UNIQUE INDEX procrastinate_jobs_lock_idx_v1 ON minutebook_jobs.procrastinate_jobs USING btree (lock) WHERE (status = 'doing'::minutebook_jobs.procrastinate_job_status);
+
+-- Name: procrastinate_jobs_priority_idx_v1; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE INDEX procrastinate_jobs_priority_idx_v1 ON minutebook_jobs.procrastinate_jobs USING btree (priority DESC, id) WHERE (status = 'todo'::minutebook_jobs.procrastinate_job_status);
+
+-- Name: procrastinate_jobs_queue_name_idx_v1; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE INDEX procrastinate_jobs_queue_name_idx_v1 ON minutebook_jobs.procrastinate_jobs USING btree (queue_name);
+
+-- Name: procrastinate_jobs_queueing_lock_idx_v1; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE UNIQUE INDEX procrastinate_jobs_queueing_lock_idx_v1 ON minutebook_jobs.procrastinate_jobs USING btree (queueing_lock) WHERE (status = 'todo'::minutebook_jobs.procrastinate_job_status);
+
+-- Name: procrastinate_periodic_defers_job_id_fkey_v1; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE INDEX procrastinate_periodic_defers_job_id_fkey_v1 ON minutebook_jobs.procrastinate_periodic_defers USING btree (job_id);
 
 -- Name: room_list_by_person; Type: INDEX; Schema: minutebook_views; Owner: minutebook_projector
 
@@ -1307,6 +2395,12 @@ CREATE TRIGGER events_guard_whole AFTER DELETE ON minutebook.events REFERENCING 
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_whole;
 
+-- Name: events events_note_run_or_hold; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_run_or_hold AFTER INSERT ON minutebook.events FOR EACH ROW WHEN (((new.type = 'state_changed'::text) AND (new.origin <> 'harness'::text))) EXECUTE FUNCTION minutebook.note_run_or_hold();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_run_or_hold;
+
 -- Name: streams streams_guard; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER streams_guard BEFORE INSERT ON minutebook.streams FOR EACH ROW EXECUTE FUNCTION minutebook.guard_stream();
@@ -1337,10 +2431,68 @@ CREATE TRIGGER streams_guard_update BEFORE UPDATE ON minutebook.streams FOR EACH
 
 ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard_update;
 
+-- Name: procrastinate_jobs procrastinate_jobs_notify_queue_job_aborted_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TRIGGER procrastinate_jobs_notify_queue_job_aborted_v1 AFTER UPDATE OF abort_requested ON minutebook_jobs.procrastinate_jobs FOR EACH ROW WHEN (((old.abort_requested = false) AND (new.abort_requested = true) AND (new.status = 'doing'::minutebook_jobs.procrastinate_job_status))) EXECUTE FUNCTION minutebook_jobs.procrastinate_notify_queue_abort_job_v1();
+
+-- Name: procrastinate_jobs procrastinate_jobs_notify_queue_job_inserted_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TRIGGER procrastinate_jobs_notify_queue_job_inserted_v1 AFTER INSERT ON minutebook_jobs.procrastinate_jobs FOR EACH ROW WHEN ((new.status = 'todo'::minutebook_jobs.procrastinate_job_status)) EXECUTE FUNCTION minutebook_jobs.procrastinate_notify_queue_job_inserted_v1();
+
+-- Name: procrastinate_jobs procrastinate_trigger_abort_requested_events_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TRIGGER procrastinate_trigger_abort_requested_events_v1 AFTER UPDATE OF abort_requested ON minutebook_jobs.procrastinate_jobs FOR EACH ROW WHEN ((new.abort_requested = true)) EXECUTE FUNCTION minutebook_jobs.procrastinate_trigger_abort_requested_events_procedure_v1();
+
+-- Name: procrastinate_jobs procrastinate_trigger_delete_jobs_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TRIGGER procrastinate_trigger_delete_jobs_v1 BEFORE DELETE ON minutebook_jobs.procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION minutebook_jobs.procrastinate_unlink_periodic_defers_v1();
+
+-- Name: procrastinate_jobs procrastinate_trigger_scheduled_events_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TRIGGER procrastinate_trigger_scheduled_events_v1 AFTER INSERT OR UPDATE ON minutebook_jobs.procrastinate_jobs FOR EACH ROW WHEN (((new.scheduled_at IS NOT NULL) AND (new.status = 'todo'::minutebook_jobs.procrastinate_job_status))) EXECUTE FUNCTION minutebook_jobs.procrastinate_trigger_function_scheduled_events_v1();
+
+-- Name: procrastinate_jobs procrastinate_trigger_status_events_insert_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TRIGGER procrastinate_trigger_status_events_insert_v1 AFTER INSERT ON minutebook_jobs.procrastinate_jobs FOR EACH ROW WHEN ((new.status = 'todo'::minutebook_jobs.procrastinate_job_status)) EXECUTE FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_insert_v1();
+
+-- Name: procrastinate_jobs procrastinate_trigger_status_events_update_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
+
+CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF status ON minutebook_jobs.procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1();
+
+-- Name: holds holds_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.holds
+    ADD CONSTRAINT holds_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: presence presence_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.presence
+    ADD CONSTRAINT presence_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: runs runs_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.runs
+    ADD CONSTRAINT runs_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
 -- Name: snapshots snapshots_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.snapshots
     ADD CONSTRAINT snapshots_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: procrastinate_events procrastinate_events_job_id_fkey; Type: FK CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_events
+    ADD CONSTRAINT procrastinate_events_job_id_fkey FOREIGN KEY (job_id) REFERENCES minutebook_jobs.procrastinate_jobs(id) ON DELETE CASCADE;
+
+-- Name: procrastinate_jobs procrastinate_jobs_worker_id_fkey; Type: FK CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_jobs
+    ADD CONSTRAINT procrastinate_jobs_worker_id_fkey FOREIGN KEY (worker_id) REFERENCES minutebook_jobs.procrastinate_workers(id) ON DELETE SET NULL;
+
+-- Name: procrastinate_periodic_defers procrastinate_periodic_defers_job_id_fkey; Type: FK CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook_jobs.procrastinate_periodic_defers
+    ADD CONSTRAINT procrastinate_periodic_defers_job_id_fkey FOREIGN KEY (job_id) REFERENCES minutebook_jobs.procrastinate_jobs(id);
 
 -- Name: events; Type: ROW SECURITY; Schema: minutebook; Owner: minutebook_owner
 
@@ -1443,6 +2595,12 @@ GRANT USAGE ON SCHEMA minutebook TO minutebook_retention;
 GRANT USAGE ON SCHEMA minutebook TO minutebook_eraser;
 GRANT USAGE ON SCHEMA minutebook TO minutebook_auditor;
 
+-- Name: SCHEMA minutebook_jobs; Type: ACL; Schema: -; Owner: minutebook_owner
+
+GRANT USAGE ON SCHEMA minutebook_jobs TO minutebook_app;
+GRANT USAGE ON SCHEMA minutebook_jobs TO minutebook_projector;
+GRANT USAGE ON SCHEMA minutebook_jobs TO minutebook_auditor;
+
 -- Name: SCHEMA minutebook_views; Type: ACL; Schema: -; Owner: minutebook_projector
 
 GRANT USAGE ON SCHEMA minutebook_views TO minutebook_app;
@@ -1490,6 +2648,11 @@ GRANT ALL ON FUNCTION minutebook.feed_advance_v1(p_limit integer) TO minutebook_
 
 REVOKE ALL ON FUNCTION minutebook.feed_switch_v1(p_on boolean) FROM PUBLIC;
 
+-- Name: FUNCTION fork_v1(p_source text, p_seq bigint, p_stream text, p_event json, p_max_events bigint, p_max_bytes bigint, p_key json, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.fork_v1(p_source text, p_seq bigint, p_stream text, p_event json, p_max_events bigint, p_max_bytes bigint, p_key json, p_notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.fork_v1(p_source text, p_seq bigint, p_stream text, p_event json, p_max_events bigint, p_max_bytes bigint, p_key json, p_notify boolean) TO minutebook_app;
+
 -- Name: FUNCTION guard_event_change(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.guard_event_change() FROM PUBLIC;
@@ -1518,6 +2681,15 @@ REVOKE ALL ON FUNCTION minutebook.guard_stream_delete() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.guard_truncate() FROM PUBLIC;
 
+-- Name: FUNCTION hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) TO minutebook_app;
+
+-- Name: FUNCTION is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) FROM PUBLIC;
+
 -- Name: FUNCTION is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text) FROM PUBLIC;
@@ -1541,6 +2713,10 @@ GRANT ALL ON FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_
 
 REVOKE ALL ON FUNCTION minutebook.netstrings(p_values text[]) FROM PUBLIC;
 
+-- Name: FUNCTION note_run_or_hold(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_run_or_hold() FROM PUBLIC;
+
 -- Name: FUNCTION purge_stream_v1(p_stream_id bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.purge_stream_v1(p_stream_id bigint) FROM PUBLIC;
@@ -1553,6 +2729,120 @@ REVOKE ALL ON FUNCTION minutebook.refuse(p_fault text) FROM PUBLIC;
 -- Name: FUNCTION restored_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.restored_v1() FROM PUBLIC;
+
+-- Name: FUNCTION procrastinate_cancel_job_v1(job_id bigint, abort boolean, delete_job boolean); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_cancel_job_v1(job_id bigint, abort boolean, delete_job boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_cancel_job_v1(job_id bigint, abort boolean, delete_job boolean) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_cancel_job_v1(job_id bigint, abort boolean, delete_job boolean) TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_defer_jobs_v1(jobs minutebook_jobs.procrastinate_job_to_defer_v1[]); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_defer_jobs_v1(jobs minutebook_jobs.procrastinate_job_to_defer_v1[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_defer_jobs_v1(jobs minutebook_jobs.procrastinate_job_to_defer_v1[]) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_defer_jobs_v1(jobs minutebook_jobs.procrastinate_job_to_defer_v1[]) TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_defer_periodic_job_v2(_queue_name character varying, _lock character varying, _queueing_lock character varying, _task_name character varying, _priority integer, _periodic_id character varying, _defer_timestamp bigint, _args jsonb); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_defer_periodic_job_v2(_queue_name character varying, _lock character varying, _queueing_lock character varying, _task_name character varying, _priority integer, _periodic_id character varying, _defer_timestamp bigint, _args jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_defer_periodic_job_v2(_queue_name character varying, _lock character varying, _queueing_lock character varying, _task_name character varying, _priority integer, _periodic_id character varying, _defer_timestamp bigint, _args jsonb) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_defer_periodic_job_v2(_queue_name character varying, _lock character varying, _queueing_lock character varying, _task_name character varying, _priority integer, _periodic_id character varying, _defer_timestamp bigint, _args jsonb) TO minutebook_projector;
+
+-- Name: TABLE procrastinate_jobs; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook_jobs.procrastinate_jobs TO minutebook_app;
+GRANT SELECT,INSERT ON TABLE minutebook_jobs.procrastinate_jobs TO minutebook_projector;
+GRANT SELECT ON TABLE minutebook_jobs.procrastinate_jobs TO minutebook_auditor;
+
+-- Name: FUNCTION procrastinate_fetch_job_v2(target_queue_names character varying[], p_worker_id bigint); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_fetch_job_v2(target_queue_names character varying[], p_worker_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_fetch_job_v2(target_queue_names character varying[], p_worker_id bigint) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_fetch_job_v2(target_queue_names character varying[], p_worker_id bigint) TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_finish_job_v1(job_id bigint, end_status minutebook_jobs.procrastinate_job_status, delete_job boolean); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_finish_job_v1(job_id bigint, end_status minutebook_jobs.procrastinate_job_status, delete_job boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_finish_job_v1(job_id bigint, end_status minutebook_jobs.procrastinate_job_status, delete_job boolean) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_finish_job_v1(job_id bigint, end_status minutebook_jobs.procrastinate_job_status, delete_job boolean) TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_notify_queue_abort_job_v1(); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_notify_queue_abort_job_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_notify_queue_abort_job_v1() TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_notify_queue_abort_job_v1() TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_notify_queue_job_inserted_v1(); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_notify_queue_job_inserted_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_notify_queue_job_inserted_v1() TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_notify_queue_job_inserted_v1() TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_prune_stalled_workers_v1(seconds_since_heartbeat double precision); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_prune_stalled_workers_v1(seconds_since_heartbeat double precision) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_prune_stalled_workers_v1(seconds_since_heartbeat double precision) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_prune_stalled_workers_v1(seconds_since_heartbeat double precision) TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_register_worker_v1(); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_register_worker_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_register_worker_v1() TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_register_worker_v1() TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_retry_job_v1(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_retry_job_v1(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_retry_job_v1(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_retry_job_v1(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_retry_job_v2(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_retry_job_v2(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_retry_job_v2(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_retry_job_v2(job_id bigint, retry_at timestamp with time zone, new_priority integer, new_queue_name character varying, new_lock character varying) TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_trigger_abort_requested_events_procedure_v1(); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_abort_requested_events_procedure_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_abort_requested_events_procedure_v1() TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_abort_requested_events_procedure_v1() TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_trigger_function_scheduled_events_v1(); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_scheduled_events_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_scheduled_events_v1() TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_scheduled_events_v1() TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_trigger_function_status_events_insert_v1(); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_insert_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_insert_v1() TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_insert_v1() TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_trigger_function_status_events_update_v1(); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1() TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1() TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_unlink_periodic_defers_v1(); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_unlink_periodic_defers_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_unlink_periodic_defers_v1() TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_unlink_periodic_defers_v1() TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_unregister_worker_v1(worker_id bigint); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_unregister_worker_v1(worker_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_unregister_worker_v1(worker_id bigint) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_unregister_worker_v1(worker_id bigint) TO minutebook_projector;
+
+-- Name: FUNCTION procrastinate_update_heartbeat_v1(worker_id bigint); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook_jobs.procrastinate_update_heartbeat_v1(worker_id bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_update_heartbeat_v1(worker_id bigint) TO minutebook_app;
+GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_update_heartbeat_v1(worker_id bigint) TO minutebook_projector;
 
 -- Name: FUNCTION event_chain(text, bytea, integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -1605,6 +2895,11 @@ GRANT SELECT ON TABLE minutebook.feed TO minutebook_auditor;
 GRANT SELECT ON TABLE minutebook.feed_queue TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.feed_queue TO minutebook_auditor;
 
+-- Name: TABLE holds; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.holds TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.holds TO minutebook_auditor;
+
 -- Name: TABLE idempotency; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT ON TABLE minutebook.idempotency TO minutebook_app;
@@ -1649,6 +2944,16 @@ GRANT SELECT ON TABLE minutebook.migrations TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.migrations TO minutebook_projector;
 GRANT SELECT ON TABLE minutebook.migrations TO minutebook_retention;
 GRANT SELECT ON TABLE minutebook.migrations TO minutebook_auditor;
+
+-- Name: TABLE presence; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,UPDATE ON TABLE minutebook.presence TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.presence TO minutebook_auditor;
+
+-- Name: TABLE runs; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.runs TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.runs TO minutebook_auditor;
 
 -- Name: TABLE snapshots; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -1712,6 +3017,54 @@ GRANT SELECT(retention_days) ON TABLE minutebook.streams TO minutebook_retention
 
 GRANT SELECT(held) ON TABLE minutebook.streams TO minutebook_retention;
 
+-- Name: TABLE processes; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook_jobs.processes TO minutebook_projector;
+GRANT SELECT ON TABLE minutebook_jobs.processes TO minutebook_auditor;
+
+-- Name: TABLE procrastinate_events; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook_jobs.procrastinate_events TO minutebook_app;
+GRANT SELECT,INSERT ON TABLE minutebook_jobs.procrastinate_events TO minutebook_projector;
+GRANT SELECT ON TABLE minutebook_jobs.procrastinate_events TO minutebook_auditor;
+
+-- Name: SEQUENCE procrastinate_events_id_seq; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT USAGE ON SEQUENCE minutebook_jobs.procrastinate_events_id_seq TO minutebook_app;
+GRANT USAGE ON SEQUENCE minutebook_jobs.procrastinate_events_id_seq TO minutebook_projector;
+
+-- Name: SEQUENCE procrastinate_jobs_id_seq; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT USAGE ON SEQUENCE minutebook_jobs.procrastinate_jobs_id_seq TO minutebook_app;
+GRANT USAGE ON SEQUENCE minutebook_jobs.procrastinate_jobs_id_seq TO minutebook_projector;
+
+-- Name: TABLE procrastinate_periodic_defers; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook_jobs.procrastinate_periodic_defers TO minutebook_app;
+GRANT SELECT,INSERT ON TABLE minutebook_jobs.procrastinate_periodic_defers TO minutebook_projector;
+GRANT SELECT ON TABLE minutebook_jobs.procrastinate_periodic_defers TO minutebook_auditor;
+
+-- Name: SEQUENCE procrastinate_periodic_defers_id_seq; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT USAGE ON SEQUENCE minutebook_jobs.procrastinate_periodic_defers_id_seq TO minutebook_app;
+GRANT USAGE ON SEQUENCE minutebook_jobs.procrastinate_periodic_defers_id_seq TO minutebook_projector;
+
+-- Name: TABLE procrastinate_workers; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook_jobs.procrastinate_workers TO minutebook_app;
+GRANT SELECT,INSERT ON TABLE minutebook_jobs.procrastinate_workers TO minutebook_projector;
+GRANT SELECT ON TABLE minutebook_jobs.procrastinate_workers TO minutebook_auditor;
+
+-- Name: SEQUENCE procrastinate_workers_id_seq; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT USAGE ON SEQUENCE minutebook_jobs.procrastinate_workers_id_seq TO minutebook_app;
+GRANT USAGE ON SEQUENCE minutebook_jobs.procrastinate_workers_id_seq TO minutebook_projector;
+
+-- Name: TABLE sweeps; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,UPDATE ON TABLE minutebook_jobs.sweeps TO minutebook_app;
+GRANT SELECT ON TABLE minutebook_jobs.sweeps TO minutebook_auditor;
+
 -- Name: TABLE checkpoints; Type: ACL; Schema: minutebook_views; Owner: minutebook_projector
 
 GRANT SELECT ON TABLE minutebook_views.checkpoints TO minutebook_app;
@@ -1751,6 +3104,22 @@ GRANT DELETE ON TABLE minutebook_views.transcript TO minutebook_retention;
 -- Name: COLUMN transcript.stream_id; Type: ACL; Schema: minutebook_views; Owner: minutebook_projector
 
 GRANT SELECT(stream_id) ON TABLE minutebook_views.transcript TO minutebook_retention;
+
+-- Name: DEFAULT PRIVILEGES FOR SEQUENCES; Type: DEFAULT ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER DEFAULT PRIVILEGES FOR ROLE minutebook_owner IN SCHEMA minutebook_jobs GRANT USAGE ON SEQUENCES TO minutebook_app;
+ALTER DEFAULT PRIVILEGES FOR ROLE minutebook_owner IN SCHEMA minutebook_jobs GRANT USAGE ON SEQUENCES TO minutebook_projector;
+
+-- Name: DEFAULT PRIVILEGES FOR FUNCTIONS; Type: DEFAULT ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER DEFAULT PRIVILEGES FOR ROLE minutebook_owner IN SCHEMA minutebook_jobs GRANT ALL ON FUNCTIONS TO minutebook_app;
+ALTER DEFAULT PRIVILEGES FOR ROLE minutebook_owner IN SCHEMA minutebook_jobs GRANT ALL ON FUNCTIONS TO minutebook_projector;
+
+-- Name: DEFAULT PRIVILEGES FOR TABLES; Type: DEFAULT ACL; Schema: minutebook_jobs; Owner: minutebook_owner
+
+ALTER DEFAULT PRIVILEGES FOR ROLE minutebook_owner IN SCHEMA minutebook_jobs GRANT SELECT,INSERT,DELETE,UPDATE ON TABLES TO minutebook_app;
+ALTER DEFAULT PRIVILEGES FOR ROLE minutebook_owner IN SCHEMA minutebook_jobs GRANT SELECT,INSERT ON TABLES TO minutebook_projector;
+ALTER DEFAULT PRIVILEGES FOR ROLE minutebook_owner IN SCHEMA minutebook_jobs GRANT SELECT ON TABLES TO minutebook_auditor;
 
 -- Name: DEFAULT PRIVILEGES FOR TABLES; Type: DEFAULT ACL; Schema: minutebook_views; Owner: minutebook_projector
 

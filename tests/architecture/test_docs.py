@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 from minutebook.infra.cli.main import app
-from minutebook.infra.settings import leaves
+from minutebook.infra.setting_keys import leaves
 from minutebook.infra.settings_load import load
 from tree import ROOT, name_of
 
@@ -97,7 +97,8 @@ def test_every_block_of_settings_is_taken(body: str, tmp_path: Path) -> None:
     assert tomllib.loads(body)
     (tmp_path / "minutebook.toml").write_text(body, "utf-8")
     names = re.findall(r'"env:(\w+)"', body)
-    load(tmp_path, dict.fromkeys(names, "postgresql://minutebook_app@db.example/minutebook"))
+    url, secret = "postgresql://minutebook_app@db.example/minutebook", "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
+    load(tmp_path, {name: secret if name.endswith("_SECRET") else url for name in names})
 
 
 @pytest.mark.parametrize("path", [pytest.param(each, id=name_of(each)) for each in WRITTEN])

@@ -7,19 +7,29 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from minutebook.commands.attendance import Attendance
+from minutebook.commands.beside import Beside
 from minutebook.commands.dispatcher import Dispatcher, Fingerprints
 from minutebook.http import process
 from minutebook.http.app import create_app
+from minutebook.http.bounds import dispatcher_bounds
+from minutebook.http.bridges import Bridges
+from minutebook.http.limits import Limits
 from minutebook.http.live import Hub
 from minutebook.http.services import Services
 from minutebook.infra.database import Database
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.export_reader import ExportReader
+from minutebook.infra.postgres.forks import PostgresForks
+from minutebook.infra.postgres.holds import PostgresHolds
 from minutebook.infra.postgres.listen import Listener
 from minutebook.infra.postgres.pool import make_pool
+from minutebook.infra.postgres.presence import PostgresPresence
 from minutebook.infra.postgres.readiness import Readiness
 from minutebook.infra.postgres.store import PostgresStore
 from minutebook.infra.postgres.view_reader import ViewReader
+from minutebook.infra.redaction.setup import redactor_of
 from minutebook.infra.server_key import server_key
 from minutebook.infra.settings_load import load
 from minutebook.infra.tokens import TokenVerifier
@@ -39,19 +49,26 @@ async def _make() -> Any:
     store = PostgresStore(pool, appender)
     hub = Hub(store)
     hub.start()
-    Listener(database.listen_url, hub.wake).start()
+    Listener(database.listen_url, hub.wake, database.url("app")).start()
     verifier = TokenVerifier(settings)
     await verifier.start()
-    dispatcher = Dispatcher(store, Fingerprints(server_key(settings)), process._bounds(settings))
+    dispatcher = Dispatcher(store, Fingerprints(server_key(settings)), dispatcher_bounds(settings))
+    limits = Limits(msgspec.structs.replace(settings.limits, actions_per_second=1_000_000, action_burst=1_000_000))
+    attendance = Attendance(PostgresPresence(pool), process._now, settings.timeouts.presence_seconds)
+    attendance.start()
+    beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
     services = Services(
         settings,
-        process._rooms(settings, dispatcher),
+        process._rooms(settings, dispatcher, redactor_of(settings).value, beside),
         store,
         ViewReader(pool),
         ExportReader(pool),
         hub,
         await store.log_id(),
         process._now,
+        Bridges(store, settings.limits.run_requests),
+        limits,
+        attendance,
     )
     return create_app(services, verifier, Readiness(pool, []), CollectorRegistry())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,14 @@ import msgspec
 from load import request
 from minutebook.domain.principals import Principal
 from minutebook.infra.dev_issuer import DevelopmentIssuer
+
+PATIENT = {
+    "MINUTEBOOK_LIMITS_ACTIONS_PER_SECOND": "1000000",
+    "MINUTEBOOK_LIMITS_ACTION_BURST": "1000000",
+    "MINUTEBOOK_LIMITS_STREAMS_PER_PRINCIPAL": "100000",
+    "MINUTEBOOK_LIMITS_PEOPLE_PER_ROOM": "100000",
+}
+"""The load comes from one principal."""
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -40,6 +49,7 @@ def serving(data_dir: Path, settings: str = "") -> Generator[Server]:
         [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--port", "0", "--data-dir", str(data_dir)],
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, **PATIENT},
     )
     try:
         assert child.stdout is not None

@@ -18,6 +18,12 @@ groups = { "sec" = ["secret"] }
 """
 """A tool whose calls and results only the group `sec` may see."""
 
+PACELESS = """
+[limits]
+roomToolIntervalMs = 0
+"""
+"""Room tools without their pace, which test_mcp_pace.py looks at."""
+
 
 @pytest.fixture(scope="session")
 def new_data_dir() -> Iterator[Callable[[], Path]]:
@@ -47,3 +53,11 @@ def server(new_data_dir: Callable[[], Path]) -> Iterator[LiveServer]:
 def own_data_dir(new_data_dir: Callable[[], Path]) -> Path:
     """A data directory for a server of one's own."""
     return new_data_dir()
+
+
+@pytest.fixture(scope="session")
+def paceless(new_data_dir: Callable[[], Path]) -> Iterator[LiveServer]:
+    """As `server`, where runs may call their tools as often as they like."""
+    with LiveServer(new_data_dir(), config=CONFIG + PACELESS) as running:
+        yield running
+        running.assert_no_token_in_logs()

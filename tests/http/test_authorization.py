@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import httpx
 import msgspec
 import pytest
 from live_server import LiveServer, open_room
 from minutebook.domain.ids import short_id
+from minutebook.domain.rooms.rights import Action
 from minutebook.http.app import make_router
+from minutebook.http.problems import STATUS
 from minutebook.http.services import Services
 from minutebook.infra.settings import Settings
 from prometheus_client import CollectorRegistry
@@ -24,7 +26,9 @@ CALLERS = (
 
 ROOM = "/v1/rooms/{room_id}"
 
-# gone: 403 run_not_live. 409: lease or end of a run that is over. A column a caller, in the order above.
+RUN = "/v1/runs/{run_id}"
+
+# A column a caller, in the order above: a status, or the code of a refusal that says more. gone: 403 run_not_live.
 TABLE: dict[tuple[str, str], str] = {
     ("GET", "/v1/rooms"): "401 403 200 403 200 200 200 403 403 403 200 200",
     ("POST", "/v1/rooms"): "401 403 201 403 201 201 403 403 403 403 201 201",
@@ -38,9 +42,30 @@ TABLE: dict[tuple[str, str], str] = {
     ("PUT", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404",
     ("DELETE", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404",
     ("POST", f"{ROOM}/close"): "401 404 403 403 200 200 403 403 404 gone 200 404",
+    ("POST", f"{ROOM}/hold"): "401 404 403 403 200 200 403 403 404 gone 403 404",
+    ("POST", f"{ROOM}/release"): "401 404 403 403 200 200 403 403 404 gone 403 404",
+    ("POST", f"{ROOM}/fork"): "401 404 201 201 201 201 403 403 404 gone 201 404",
+    ("DELETE", f"{ROOM}/queue/{{ref}}"): (
+        "401 404 403 not_queued not_queued not_queued 403 403 404 gone not_queued 404"
+    ),
+    ("POST", f"{ROOM}/queue/{{ref}}/promote"): "401 404 403 403 not_queued 403 403 403 404 gone 403 404",
+    ("POST", f"{ROOM}/driver/request"): "401 404 403 200 200 200 403 403 404 gone 403 404",
+    ("POST", f"{ROOM}/driver/give"): "401 404 403 403 200 403 403 403 404 gone 403 404",
+    ("POST", f"{ROOM}/driver/take"): "401 404 403 403 200 200 403 403 404 gone 403 404",
+    ("POST", f"{ROOM}/interrupt"): "401 404 403 403 202 403 403 403 404 gone 403 404",
+    ("GET", f"{ROOM}/approvals"): "401 404 200 200 200 200 200 200 404 gone 200 404",
+    ("POST", f"{ROOM}/approvals/{{approval_id}}/decision"): "401 404 403 403 404 404 403 403 404 gone 403 404",
+    ("POST", f"{ROOM}/runs"): "401 404 403 403 room_busy room_busy 403 403 404 gone human_drives 404",
+    ("PUT", RUN): "401 404 403 403 200 200 403 403 404 gone 200 404",
+    ("GET", RUN): "401 404 200 200 200 200 200 200 404 gone 200 404",
+    ("POST", f"{RUN}/end"): "401 404 403 403 200 200 403 403 404 gone 200 404",
+    ("POST", f"{RUN}/revoke"): "401 404 403 403 200 200 403 403 404 gone 200 404",
     ("POST", "/v1/bridge/hello"): "401 403 403 403 403 403 403 200 200 gone 403 403",
     ("POST", "/v1/bridge/events"): "401 403 403 403 403 403 403 200 200 gone 403 403",
+    ("GET", "/v1/bridge/stream"): "401 403 403 403 403 403 403 200 200 gone 403 403",
+    ("POST", "/v1/bridge/approvals"): "401 403 403 403 403 403 403 200 200 gone 403 403",
     ("POST", "/v1/bridge/bye"): "401 403 403 403 403 403 403 200 200 409 403 403",
+    ("POST", "/mcp"): "401 403 403 403 403 403 403 200 200 200 403 403",  # what a run may is its tools' to say
     ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204",
     ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204",
     ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200",
@@ -54,13 +79,39 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", f"{ROOM}/messages"): {"text": "hello"},
     ("PUT", f"{ROOM}/members/{{principal}}"): {"role": "watcher"},
     ("POST", f"{ROOM}/close"): {},
+    ("POST", f"{ROOM}/hold"): {"reason": "lawsuit"},
+    ("POST", f"{ROOM}/release"): {"reason": "settled"},
+    ("POST", f"{ROOM}/fork"): {"seq": 1},
+    ("POST", f"{ROOM}/queue/{{ref}}/promote"): {"driverEpoch": 1},
+    ("POST", f"{ROOM}/driver/request"): {},
+    ("POST", f"{ROOM}/driver/give"): {"to": "human:olga", "driverEpoch": 1},
+    ("POST", f"{ROOM}/driver/take"): {"reason": "nobody is there"},
+    ("POST", f"{ROOM}/interrupt"): {"driverEpoch": 1},
+    ("POST", f"{ROOM}/approvals/{{approval_id}}/decision"): {"decision": "approved", "actionDigest": "0a"},
+    ("POST", f"{ROOM}/runs"): {"role": "implementer"},
+    ("POST", f"{RUN}/end"): {"reason": "stuck"},
+    ("POST", f"{RUN}/revoke"): {"reason": "strange"},
     ("POST", "/v1/bridge/events"): {"items": []},
+    ("POST", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+    ("POST", "/v1/bridge/approvals"): {"eventId": "e1", "callId": "c1", "class": "forge.pr", "action": {"open": 1}},
     ("POST", "/v1/bridge/bye"): {"reason": "finished"},
 }
 
-CODES = {"401": "unauthenticated", "403": "forbidden", "404": "not_found", "409": "already_ended"}
+UNKNOWN = {"principal": "human:newcomer", "ref": 9_999_999, "approval_id": "01J00000000000000000000000"}
+"""What stands in paths beside room and run: nothing of it is there."""
 
-ENDS_THE_SCENE = {("POST", f"{ROOM}/close"), ("POST", "/v1/bridge/bye")}
+CODES = {
+    "401": "unauthenticated",
+    "403": "forbidden",
+    "404": "not_found",
+    "409": "already_ended",
+    "gone": "run_not_live",
+}
+
+ENDS_THE_SCENE = {
+    *(("POST", f"{ROOM}/close"), ("POST", f"{ROOM}/driver/take"), ("POST", "/v1/bridge/bye")),
+    *(("POST", f"{RUN}/end"), ("POST", f"{RUN}/revoke")),
+}
 """Rows whose success leaves nothing to try the next caller on."""
 
 _numbers = itertools.count(1)
@@ -70,13 +121,16 @@ class Scene(msgspec.Struct):
     """A room with a collaborator, a live run and one that has ended; and a room of another run."""
 
     room: str
+    run: str
     clients: dict[str, httpx.Client]
 
     def send(self, method: str, path: str, caller: str) -> httpx.Response:
         """The row's request as that caller; of a stream only its head."""
-        url = path.format(room_id=self.room, principal="human:newcomer")
+        url = path.format(room_id=self.room, run_id=self.run, **UNKNOWN)
         query = {"action": "close"} if path.endswith("/explain") else None
         body = BODIES.get((method, path))
+        if (method, path) == ("PUT", RUN):
+            body = {"roomId": self.room, "role": "implementer"}
         with self.clients[caller].stream(method, url, params=query, json=body) as response:
             if not path.endswith("/stream") or response.status_code != 200:
                 response.read()
@@ -109,7 +163,7 @@ def make_scene(server: LiveServer) -> Scene:
     for caller, verb in (("ended_run", "hello"), ("ended_run", "bye"), ("run", "hello"), ("other_run", "hello")):
         answer = clients[caller].post(f"/v1/bridge/{verb}", json={})
         assert answer.status_code == 200, answer.text
-    return Scene(room, clients)
+    return Scene(room, run, clients)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +175,7 @@ def scene(server: LiveServer) -> Scene:
 def routes(tmp_path: Path) -> set[tuple[str, str]]:
     """What the application routes, but for HEAD and OPTIONS, which follow from the others."""
     nothing = cast("Any", None)
-    services = Services(Settings(data_dir=tmp_path), *[nothing] * 7)
+    services = Services(Settings(data_dir=tmp_path), *[nothing] * 10)
     router = make_router(services, nothing, CollectorRegistry(), serves_metrics=True)
     return {
         (method, route.path_format)
@@ -143,11 +197,11 @@ def test_who_may_call(server: LiveServer, scene: Scene, method: str, path: str) 
         here = make_scene(server) if (method, path) in ENDS_THE_SCENE and word.startswith("2") else scene
         before = here.seq()
         response = here.send(method, path, caller)
-        status = "403" if word == "gone" else word
-        assert str(response.status_code) == status, f"{caller}: {response.status_code} {response.text}"
-        if status >= "400":
-            problem = response.json()
-            assert problem["code"] == ("run_not_live" if word == "gone" else CODES[word]), caller
+        code = CODES.get(word, word)
+        status = int(word) if word.isdigit() else STATUS[code]
+        assert response.status_code == status, f"{caller}: {response.status_code} {response.text}"
+        if status >= 400:
+            assert response.json()["code"] == code, caller
             assert here.seq() == before, f"{caller} was refused, and something was appended"
 
 
@@ -159,7 +213,19 @@ def test_missing_and_not_yours_are_one_answer(scene: Scene, method: str, path: s
     for caller in ("stranger", "other_run", "other_tenant"):
         not_yours = scene.send(method, path, caller)
         for room in MISSING:
-            missing = Scene(room, scene.clients).send(method, path, caller)
+            missing = Scene(room, scene.run, scene.clients).send(method, path, caller)
+            assert missing.status_code == not_yours.status_code == 404
+            assert _but_instance(missing) == _but_instance(not_yours)
+            assert set(missing.headers) == set(not_yours.headers)
+
+
+@pytest.mark.parametrize(("method", "path"), [row for row in TABLE if "{run_id}" in row[1]], ids=lambda part: part)
+def test_a_missing_run_and_one_that_is_not_yours_are_one_answer(scene: Scene, method: str, path: str) -> None:
+    for caller in ("stranger", "other_run", "other_tenant"):
+        not_yours = scene.send(method, path, caller)
+        for run in MISSING:
+            room = "aaaaaaaa" if method == "PUT" else scene.room
+            missing = Scene(room, run, scene.clients).send(method, path, caller)
             assert missing.status_code == not_yours.status_code == 404
             assert _but_instance(missing) == _but_instance(not_yours)
             assert set(missing.headers) == set(not_yours.headers)
@@ -173,7 +239,7 @@ def test_explain_and_you_can_say_what_the_table_says(scene: Scene) -> None:
     for caller in ("watcher", "collaborator", "owner", "admin", "auditor", "run", "system"):
         client = scene.clients[caller]
         you = client.get(f"/v1/rooms/{scene.room}").json()["you"]
-        for action in ("read", "chat", "invite", "close", "export", "record"):
+        for action in get_args(Action):
             answer = client.get(f"/v1/rooms/{scene.room}/explain", params={"action": action}).json()
             assert set(answer) == {"allowed", "reason"}
             assert answer["allowed"] == (action in you["can"]), (caller, action)
@@ -187,7 +253,7 @@ def test_nobody_may_write_in_a_closed_room_and_explain_says_why(server: LiveServ
     for action in ("chat", "invite", "close"):
         answer = owner.get(f"/v1/rooms/{room}/explain", params={"action": action}).json()
         assert answer == {"allowed": False, "reason": "the room is closed"}
-    assert owner.get(f"/v1/rooms/{room}").json()["you"]["can"] == ["read", "export"]
+    assert owner.get(f"/v1/rooms/{room}").json()["you"]["can"] == ["read", "fork", "hold", "export"]
     attempts: list[Callable[[], httpx.Response]] = [
         lambda: owner.post(f"/v1/rooms/{room}/messages", json={"text": "too late"}),
         lambda: owner.put(f"/v1/rooms/{room}/members/human:bob", json={"role": "watcher"}),

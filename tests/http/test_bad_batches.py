@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -108,6 +109,36 @@ def test_b42_b44_b45_a_bridges_bad_value_is_a_placeholder_and_blocks_nothing(
         assert odd["args"] == expected
     assert bridge.push(good).status_code == 200
     assert len(bridge.stored()) == 1
+
+
+NUMBERS = [
+    "-0",
+    "0",
+    "1.0",
+    "1e2",
+    "0.1",
+    "9007199254740993",
+    "-9223372036854775808",
+    "9223372036854775807",
+    "1.5e300",
+    "5e-324",
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_b45_numbers_come_back_value_equal(bridge: Bridge, number: str) -> None:
+    assert bridge.push(call(f'{{"n":{number}}}')).status_code == 200
+    text = bridge.alice.get(f"/v1/rooms/{bridge.room}/events", params={"afterSeq": bridge.after}).text
+    document = json.loads(text, parse_constant=refuse_constant, parse_int=Decimal, parse_float=Decimal)
+    assert document["events"][-1]["payload"]["args"]["n"] == Decimal(number)
+    assert bridge.stored()
+
+
+@pytest.mark.parametrize("kind", ["array", "object"])
+@pytest.mark.parametrize("levels", [32, 62])
+def test_b44_nesting_round_trips_up_to_the_published_depth(bridge: Bridge, kind: str, levels: int) -> None:
+    assert bridge.push(call(nested(levels, kind))).status_code == 200
+    assert bridge.stored()[-1]["args"] == json.loads(nested(levels, kind))
 
 
 def test_an_oversize_item_is_a_placeholder_that_keeps_its_size(bridge: Bridge) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import httpx
 import pytest
-from bad_input import JSON, head, nested, refuse_constant, refused
+from bad_input import JSON, head, nested, refused
 from live_server import LiveServer, follow, open_room, post
 
 
@@ -80,8 +79,8 @@ MESSAGES: list[tuple[str, bytes, int, str, str | None]] = [
     ("zero for a seq", b'{"text":"a","causedBy":0}', 422, "invalid", "$.causedBy"),
     ("a seq of the future", b'{"text":"a","causedBy":2}', 422, "invalid", "$.causedBy"),
     ("empty text", b'{"text":""}', 422, "invalid", "$.text"),
-    ("unknown kind", b'{"text":"a","kind":"review_verdict"}', 422, "invalid", "$.kind"),
-    ("unknown delivery", b'{"text":"a","delivery":"steering"}', 422, "invalid", "$.delivery"),
+    ("unknown kind", b'{"text":"a","kind":"policy"}', 422, "invalid", "$.kind"),
+    ("unknown delivery", b'{"text":"a","delivery":"soon"}', 422, "invalid", "$.delivery"),
     ("no principal", b'{"text":"a","to":["bob"]}', 422, "invalid", "$.to[0]"),
     ("invisible principal", '{"text":"a","to":["human:a\u200b"]}'.encode(), 422, "invalid", "$.to[0]"),
     ("not NFC", '{"text":"a","to":["human:e\u0301"]}'.encode(), 422, "invalid", "$.to[0]"),
@@ -213,50 +212,12 @@ def test_a_cursor_of_another_log_is_a_reset_and_new_events_flow(alice: httpx.Cli
         assert [frame.event for frame in stream.until("state")] == ["state"]
 
 
-def approvals_of(size: int) -> dict[str, Any]:
-    """A room whose first event has a payload of exactly that many bytes of compact JSON."""
-    probe = {"owner": "human:alice", "driver": "human:alice", "dataClass": "public", "retention": "90d", "members": []}
-    probe |= {"approvals": {"x": ""}, "kind": "room_phase", "phase": "open"}
-    room_for = size - len(json.dumps(probe, separators=(",", ":")).encode())
-    return {"dataClass": "public", "approvals": {"x": "é" * (room_for // 2) + "x" * (room_for % 2)}}
-
-
-def test_a_payload_is_measured_in_bytes_up_to_64_kib(alice: httpx.Client) -> None:
-    at_the_edge = alice.post("/v1/rooms", json=approvals_of(65_536))
-    assert at_the_edge.status_code == 201, at_the_edge.text
-    refused(alice.post("/v1/rooms", json=approvals_of(65_537)), 413, "payload_too_large")
-
-
 def test_a_text_is_measured_in_bytes_up_to_16_kib(alice: httpx.Client) -> None:
     mine = open_room(alice)
     for text in ("x" * 16_384, "😀" * 4_096, "é" * 8_192):
         seq = post(alice, mine, text)["seq"]
         event = alice.get(f"/v1/rooms/{mine}/events", params={"afterSeq": seq - 1}).json()["events"][0]
         assert event["payload"]["text"] == text
-
-
-NUMBERS = [
-    "-0",
-    "0",
-    "1.0",
-    "1e2",
-    "0.1",
-    "9007199254740993",
-    "-9223372036854775808",
-    "9223372036854775807",
-    "1.5e300",
-    "5e-324",
-]
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_b45_numbers_come_back_value_equal(alice: httpx.Client, number: str) -> None:
-    body = f'{{"dataClass":"public","approvals":{{"n":{number}}}}}'
-    opened = alice.post("/v1/rooms", content=body.encode(), headers=JSON)
-    assert opened.status_code == 201, opened.text
-    text = alice.get(f"/v1/rooms/{opened.json()['id']}/events").text
-    document = json.loads(text, parse_constant=refuse_constant, parse_int=Decimal, parse_float=Decimal)
-    assert document["events"][0]["payload"]["approvals"]["n"] == Decimal(number)
 
 
 @pytest.mark.parametrize(
@@ -268,20 +229,17 @@ def test_b45_numbers_that_would_change_are_refused(server: LiveServer, alice: ht
 
 
 @pytest.mark.parametrize("kind", ["array", "object"])
-def test_b44_nesting_round_trips_up_to_the_published_depth(alice: httpx.Client, kind: str) -> None:
-    def opened(levels: int) -> httpx.Response:
-        body = f'{{"dataClass":"public","approvals":{{"deep":{nested(levels, kind)}}}}}'
+def test_b44_nesting_is_bounded_before_anything_is_read(alice: httpx.Client, kind: str) -> None:
+    def opened(deep: str) -> httpx.Response:
+        body = f'{{"dataClass":"public","approvals":{{"deep":{deep}}}}}'
         return alice.post("/v1/rooms", content=body.encode(), headers=JSON)
 
-    for levels in (32, 62):
-        answer = opened(levels)
-        assert answer.status_code == 201, answer.text
-        event = alice.get(f"/v1/rooms/{answer.json()['id']}/events").json()["events"][0]
-        assert event["payload"]["approvals"]["deep"] == json.loads(nested(levels, kind))
     for levels in (63, 1_000, 5_000):
-        refused(opened(levels), 400, "malformed")
-    body = f'{{"dataClass":"public","approvals":{{"deep":{json.dumps(nested(5_000, kind))}}}}}'
-    assert alice.post("/v1/rooms", content=body.encode(), headers=JSON).status_code == 201
+        refused(opened(nested(levels, kind)), 400, "malformed")
+    for deep in (nested(32, kind), nested(62, kind), json.dumps(nested(5_000, kind))):
+        answer = opened(deep)
+        refused(answer, 422, "invalid")
+        assert answer.json()["errors"][0]["path"] == "$.approvals.deep", "it is read, and is no field of a policy"
 
 
 def test_a_body_without_a_length_is_measured_too(alice: httpx.Client, room: str) -> None:

@@ -101,7 +101,8 @@ def test_b48_a_difference_deep_inside_is_a_difference(alice: httpx.Client) -> No
     headers = {KEY: "deep-1"}
 
     def opened(value: int) -> httpx.Response:
-        body = {"dataClass": "internal", "approvals": {"overrides": {"a": {"b": [1, 2, {"c": value}]}}}}
+        effect = ["allow", "deny", "human"][value]
+        body = {"dataClass": "internal", "approvals": {"overrides": {"forge.pr": "allow", "forge.push": effect}}}
         return alice.post("/v1/rooms", json=body, headers=headers)
 
     assert opened(1).status_code == 201
@@ -110,10 +111,12 @@ def test_b48_a_difference_deep_inside_is_a_difference(alice: httpx.Client) -> No
 
 
 def test_b48_member_order_and_spacing_make_no_difference(alice: httpx.Client) -> None:
+    one = '{"ttl":"1h","overrides":{"forge.pr":"deny","mcp.write":"deny"}}'
+    other = '{ "overrides" : {"mcp.write":"deny", "forge.pr":"deny"}, "ttl":"1h"}'
     texts = (
-        '{"dataClass":"internal","title":"T","approvals":{"a":1,"b":{"x":1,"y":2}}}',
-        '{ "approvals" : {"b": {"y":2, "x":1}, "a":1},\n "title":"\\u0054", "dataClass":"internal" }',
-        '{"title":"T","dataClass":"internal","retention":"90d","approvals":{"b":{"x":1,"y":2},"a":1}}',
+        f'{{"dataClass":"internal","title":"T","approvals":{one}}}',
+        f'{{ "approvals" : {other},\n "title":"\\u0054", "dataClass":"internal" }}',
+        f'{{"title":"T","dataClass":"internal","retention":"90d","approvals":{other}}}',
     )
     headers = {KEY: "order-1", "content-type": "application/json"}
     answers = [alice.post("/v1/rooms", content=text, headers=headers) for text in texts]

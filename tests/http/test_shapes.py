@@ -74,7 +74,13 @@ def test_open(server: LiveServer, alice: httpx.Client) -> None:
         {"principal": "human:alice", "role": "owner", "approver": False},
         {"principal": "human:bob", "role": "collaborator", "approver": True},
     ]
-    assert snapshot["approvals"] == {"profile": "attended"}
+    assert snapshot["approvals"] == {
+        "profile": "attended",
+        "overrides": {},
+        "ttl": "4h",
+        "fourEyes": False,
+        "pending": [],
+    }
 
 
 def test_commands_answer_seq_id_and_chain(alice: httpx.Client, room: str) -> None:
@@ -101,7 +107,11 @@ def test_snapshot(server: LiveServer, alice: httpx.Client, room: str) -> None:
         "role": "owner",
         "approver": False,
         "isDriver": True,
-        "can": ["read", "chat", "invite", "close", "export"],
+        "can": [
+            *("read", "chat", "verdict", "queue", "unqueue", "steer", "interrupt", "promote", "start_run"),
+            *("register_run", "end_run", "decide", "driver_request", "driver_give", "driver_take", "fork"),
+            *("invite", "close", "hold", "export"),
+        ],
     }
     assert snapshot["owner"] == snapshot["driver"] == "human:alice"
     assert (snapshot["phase"], snapshot["throughSeq"], snapshot["driverEpoch"]) == ("Open", 1, 1)

@@ -14,13 +14,11 @@ from typing import Any
 
 import msgspec
 import psycopg
+from handlers import rooms_on
 from live_server import LiveServer, follow, open_room, post
-from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
-from minutebook.commands.ports import no_redaction
-from minutebook.commands.rooms import Rooms, stream_of
+from minutebook.commands.room_handling import stream_of
 from minutebook.domain.principals import Caller, Principal
 from minutebook.domain.rooms.commands import OpenRoom, PostMessage
-from minutebook.domain.rooms.decide import Limits
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.store import Entry, PostgresStore
@@ -99,14 +97,7 @@ async def _append_and_read(url: str, new_id: Callable[[], str]) -> list[Entry]:
         appender = Appender(pool)
         appender.start()
         store = PostgresStore(pool, appender)
-        rooms = Rooms(
-            Dispatcher(store, Fingerprints(b"k" * 32), Bounds()),
-            limits=Limits(),
-            redact=no_redaction,
-            new_id=new_id,
-            entropy=lambda: 12345,
-            tool_classes={},
-        )
+        rooms = rooms_on(store, pool, new_id=new_id)
         caller = Caller(Principal("human", "alice"), "default", is_member=True)
         room = (await rooms.open(caller, OpenRoom("internal"), None)).body["id"]
 

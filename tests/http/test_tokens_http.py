@@ -179,7 +179,7 @@ def test_a_command_line_client_reads_and_posts_only(corp: Corp) -> None:
     alice, cli = corp.client(), corp.client(azp="cli")
     room = open_room(alice)
     assert cli.get("/v1/rooms").status_code == 200
-    assert cli.get(f"/v1/rooms/{room}").json()["you"]["can"] == ["read", "chat"]
+    assert cli.get(f"/v1/rooms/{room}").json()["you"]["can"] == ["read", "chat", "queue", "fork"]
     assert cli.get(f"/v1/rooms/{room}/events").status_code == 200
     post(cli, room, "from a terminal")
     with follow(cli, room) as stream:

@@ -6,14 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from minutebook.infra.settings import (
-    SettingDoc,
-    Settings,
-    SettingsError,
-    describe,
-    is_loopback,
-    parse_duration,
-)
+from minutebook.infra.setting_keys import SettingDoc, describe
+from minutebook.infra.settings import Settings, SettingsError, is_loopback, parse_duration
 from minutebook.infra.settings_load import load
 
 SECRET = "postgresql://app:hunter2@db.example/minutebook"

@@ -139,7 +139,10 @@ def test_functions_are_applied_again_when_their_text_moved(url: Url) -> None:
         superuser.execute("UPDATE minutebook.migrations SET checksum = 'old' WHERE name LIKE 'functions/%'")
         assert migrate(url()) == [name for name in names() if name.startswith("functions/")]
         assert migrate(url()) == []
-        modes = superuser.execute("SELECT DISTINCT tgenabled::text FROM pg_trigger WHERE NOT tgisinternal").fetchall()
+        modes = superuser.execute(
+            "SELECT DISTINCT t.tgenabled::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
+            " WHERE NOT t.tgisinternal AND c.relnamespace = 'minutebook'::regnamespace"
+        ).fetchall()
         assert modes == [("A",)]
         assert outcomes(append(app, creation(stream="room:bbbbbbbb"))) == ["appended"]
 
@@ -185,7 +188,7 @@ def test_a_database_of_another_encoding_is_refused(cluster: EmbeddedPostgres) ->
 
 def test_file_names_are_numbered_without_gaps_or_duplicates() -> None:
     numbers: dict[str, list[int]] = {"migrations": [], "functions": []}
-    for name in names():
+    for name in (each for each in names() if not each.startswith("jobs/")):
         folder, file = name.split("/")
         pattern = r"(\d{4})_[a-z_]+\.sql" if folder == "migrations" else r"(\d{2})_[a-z0-9_]+\.sql"
         found = re.fullmatch(pattern, file)

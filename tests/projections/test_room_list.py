@@ -8,15 +8,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from approval_scenes import asking, waiting
 from folds import STREAM, given, log_of
 from gwt import recorded
 from hypothesis import given as examples
 from hypothesis import strategies as st
 from minutebook.domain.errors import Damaged
+from minutebook.domain.rooms.approval_policy import ATTENDED_TTL
 from minutebook.domain.rooms.events import HarnessReported, ParticipantJoined, ParticipantLeft, RoomClosed, RunEnded
 from minutebook.domain.rooms.state import INITIAL, Room, evolve
 from minutebook.projections.room_list import AWAITING_AFTER, RoomList, phase
 from room_samples import EVENTS, RECORDED
+from room_scenes import NOW as ASKED_AT
 from room_scenes import OPENED, RUN, STARTED, pushed
 from room_scenes import given as given_room
 
@@ -88,4 +91,21 @@ def test_batches_make_no_difference_and_the_state_is_that_of_the_commands(
     ids=["open", "active", "still active", "silent", "idle", "closed"],
 )
 def test_the_phase_is_derived_when_read(events: tuple[Any, ...], silent: timedelta, want: str) -> None:
-    assert phase(given_room(*events).state, NOW - silent, NOW) == want
+    assert phase(given_room(*events).state, NOW - silent, NOW, frozenset()) == want
+
+
+@pytest.mark.parametrize(
+    ("labels", "later", "want"),
+    [
+        (frozenset({"secret"}), timedelta(0), "AwaitingHuman"),
+        (frozenset({"secret"}), ATTENDED_TTL - timedelta(seconds=1), "AwaitingHuman"),
+        (frozenset({"secret"}), ATTENDED_TTL, "Active"),
+        (frozenset[str](), timedelta(0), "Active"),
+    ],
+    ids=["cleared", "nearly over", "over", "not cleared"],
+)
+def test_a_room_whose_run_waits_for_leave_waits_for_whoever_may_see_it(
+    labels: frozenset[str], later: timedelta, want: str
+) -> None:
+    room = waiting(ask=asking(tool_classes={"vault": "secret"})).state
+    assert phase(room, ASKED_AT + later, ASKED_AT + later, labels) == want

@@ -11,9 +11,10 @@ from hypothesis import given as examples
 from hypothesis import strategies as st
 from minutebook.domain.errors import Damaged
 from minutebook.domain.events import Event, Unstorable
-from minutebook.domain.rooms.decide import NewEvent
+from minutebook.domain.rooms.context import NewEvent
 from minutebook.domain.rooms.events import (
     ROOM_EVENTS,
+    DriverMoved,
     HarnessReported,
     MessagePosted,
     PayloadErased,
@@ -42,6 +43,23 @@ LINES = {
     "TurnReported": ("turn cancelled", "t1"),
     "ToolCalled": ("tool call bash", '{"command":"ls","deep":[1,2.5,null,true]}'),
     "ToolReturned": ("tool result rejected (cut from 70000 bytes)", "no"),
+    "HoldSet": ("hold set", "lawsuit 7"),
+    "HoldReleased": ("hold released", "settled"),
+    "DriverRequested": ("driver requested", "human:carl"),
+    "DriverMoved": ("driver taken", "human:olga to human:carl: she is on a plane"),
+    "RunRequested": ("run requested", "runrunbb as reviewer"),
+    "RunRegistered": ("run registered", "runrunbb as reviewer"),
+    "VerdictGiven": ("verdict changes", "0a1b2c3d: Wrong sign."),
+    "VerdictPosted": ("verdict posted", "of entry 14"),
+    "VerdictNotPosted": ("verdict not posted", "of entry 14"),
+    "QueuedRemoved": ("queued removed", "entry 4"),
+    "QueuedPromoted": ("promoted", "entry 9"),
+    "InterruptRequested": ("interrupt", "runrunaa"),
+    "DeliveryAcknowledged": ("undeliverable", '{"ref":9,"kind":"undeliverable"}'),
+    "HandoffRecorded": ("handoff to reviewer", "0a1b2c3d: Done but for the docs."),
+    "ApprovalRequested": ("approval requested forge.pr", '{"title":"Fix"}'),
+    "ApprovalDecided": ("approval denied", "not on a Friday"),
+    "ForkedFrom": ("forked", "abcd2345 at 12"),
     "HarnessReported": ("policy decision", '{"kind":"policy_decision"}'),
 }
 
@@ -75,6 +93,9 @@ def test_a_row_says_where_when_who_and_for_whom() -> None:
         (ToolCalled("c1", "x", None, None), "tool call x", "null"),
         (ToolReturned("c1", "ok", "", False, 0), "tool result ok", ""),
         (RoomClosed(), "room closed", ""),
+        (MessagePosted("next", delivery="queued"), "queued message", "next"),
+        (MessagePosted("now", delivery="steering"), "steering message", "now"),
+        (DriverMoved("human:a", "human:b", 2, "lease_expired"), "driver lease expired", "human:a to human:b"),
         (HarnessReported("harness_paused"), "harness paused", '{"kind":"harness_paused"}'),
         (
             Unstorable("tool_call", {"refused": True, "type": "tool_call"}),

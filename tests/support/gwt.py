@@ -23,8 +23,9 @@ def recorded(items: Sequence[Any], after: int = 0) -> list[Recorded[Any]]:
         if isinstance(item, Recorded):
             return cast("Recorded[Any]", item)
         actor, run_id, key = (getattr(item, name, None) for name in ("actor", "run_id", "origin_key"))
-        event = item.event if hasattr(item, "origin_client") else item
-        return Recorded(seq, actor or SERVER, run_id if event is not item else None, key, event)
+        if not hasattr(item, "origin_client"):
+            return Recorded(seq, actor or SERVER, None, key, item)
+        return Recorded(seq, actor or SERVER, run_id, key, item.event, item.classes)
 
     return [one(seq, item) for seq, item in enumerate(items, after + 1)]
 

@@ -26,6 +26,14 @@ START_S = 60.0
 REQUEST_S = 20.0
 LISTENING = "listening on "
 
+PATIENT = {
+    "MINUTEBOOK_LIMITS_ACTIONS_PER_SECOND": "100000",
+    "MINUTEBOOK_LIMITS_ACTION_BURST": "100000",
+    "MINUTEBOOK_LIMITS_STREAMS_PER_PRINCIPAL": "10000",
+    "MINUTEBOOK_LIMITS_PEOPLE_PER_ROOM": "10000",
+}
+"""No limit on one principal; tests of these limits set their own."""
+
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """For clients that never speak TLS: a context of their own would load all certificates, 40 ms each."""
 
@@ -52,7 +60,7 @@ class LiveServer:
         self.stderr_path = data_dir / "serve.stderr"
         self.url = ""
         self._env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
-        self._env |= {"TERM": "dumb", **(env or {})}
+        self._env |= {"TERM": "dumb", **PATIENT, **(env or {})}
         self._arguments = list(arguments)
         self._database: EmbeddedPostgres | None = None
         self._issuer: DevelopmentIssuer | None = None

@@ -7,10 +7,19 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 from minutebook.domain.events import Event, Opaque, Recorded, Unstorable
 from minutebook.domain.principals import SERVER, Principal
+from minutebook.domain.rooms.approval_events import ApprovalDecided, ApprovalOutcome, ApprovalRequested
 from minutebook.domain.rooms.events import (
+    AckKind,
+    DeliveryAcknowledged,
+    DriverMoved,
+    DriverReason,
+    DriverRequested,
     EndReason,
     HarnessKind,
     HarnessReported,
+    HoldReleased,
+    HoldSet,
+    InterruptRequested,
     LimitReached,
     MemberSpec,
     MessagePosted,
@@ -18,15 +27,24 @@ from minutebook.domain.rooms.events import (
     ParticipantLeft,
     ParticipantRoleChanged,
     PayloadErased,
+    QueuedPromoted,
+    QueuedRemoved,
     Role,
     RoomClosed,
     RoomOpened,
     RunEnded,
+    RunRegistered,
+    RunRequested,
     RunStarted,
     ToolCalled,
     ToolReturned,
     TurnReported,
+    VerdictGiven,
+    VerdictNotPosted,
+    VerdictPosted,
 )
+from minutebook.domain.rooms.fork import ForkedFrom
+from minutebook.domain.rooms.handoff import HandoffRecorded
 
 FULL: tuple[Event, ...] = (
     RoomOpened(
@@ -52,6 +70,31 @@ FULL: tuple[Event, ...] = (
     ToolCalled("c1", "bash", {"command": "ls", "deep": [1, 2.5, None, True]}, "policy", "shell.high", "low"),
     ToolReturned("c1", "rejected", "no", truncated=True, bytes=70_000),
     HarnessReported("policy_decision"),
+    HoldSet("lawsuit 7"),
+    HoldReleased("settled"),
+    DriverRequested("human:carl"),
+    DriverMoved("human:olga", "human:carl", 2, "taken", "she is on a plane"),
+    RunRequested("runrunbb", "reviewer", (4, 9), 12, "human:olga", "https://forge.example/app/pulls/7"),
+    RunRegistered("runrunbb", "reviewer", "fix-7", "https://forge.example/app/pulls/7"),
+    VerdictGiven("Wrong sign.", "changes", "0a1b2c3d", ("agent:runrunaa",), "https://forge.example/app/pulls/7"),
+    VerdictPosted(14, "https://forge.example/app/pulls/7#1"),
+    VerdictNotPosted(14, "the forge answered 404"),
+    QueuedRemoved(4),
+    QueuedPromoted(9, "runrunaa"),
+    InterruptRequested("runrunaa"),
+    DeliveryAcknowledged(9, "undeliverable"),
+    HandoffRecorded("implementer", "reviewer", "Done but for the docs.", "0a1b2c3d", "fix-7"),
+    ApprovalRequested(
+        "01J00000000000000000000000",
+        "c1",
+        "forge.pr",
+        {"title": "Fix"},
+        "ab" * 32,
+        ("human:olga",),
+        "2026-03-01T12:30:00.000000Z",
+    ),
+    ApprovalDecided("01J00000000000000000000000", "ab" * 32, "denied", "not on a Friday"),
+    ForkedFrom("abcd2345", 12, "cd" * 32, "human:olga", "another way"),
 )
 """Each declared event with every field set."""
 
@@ -60,6 +103,8 @@ _runs = st.sampled_from(["runrunaa", "runrunbb"])
 _principals = _people | _runs.map(lambda run: f"agent:{run}")
 _roles: st.SearchStrategy[Role] = st.sampled_from(get_args(Role))
 _words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+_holders = _people | st.just("system:triage")
+_refs = st.integers(1, 12)
 _calls = st.sampled_from(["c1", "c2", "c3"])
 
 EVENTS: st.SearchStrategy[Event] = st.one_of(
@@ -87,6 +132,21 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     ),
     st.builds(ToolReturned, _calls, st.sampled_from(["ok", "error"]), _words, st.booleans(), st.integers(0, 2**31)),
     st.builds(HarnessReported, st.sampled_from(get_args(HarnessKind))),
+    st.builds(HoldSet, _words) | st.builds(HoldReleased, _words),
+    st.builds(DriverRequested, _people),
+    st.builds(DriverMoved, _holders, _holders, st.integers(1, 99), st.sampled_from(get_args(DriverReason))),
+    st.builds(RunRequested, _runs, _words, _refs.map(lambda ref: (ref,)), _refs, _people),
+    st.builds(RunRegistered, _runs, _words, _words, _words),
+    st.builds(MessagePosted, _words, delivery=st.sampled_from(["queued", "steering"])),
+    st.builds(VerdictGiven, _words, st.sampled_from(["approve", "changes"]), _words),
+    st.builds(VerdictPosted, _refs) | st.builds(VerdictNotPosted, _refs, _words),
+    st.builds(QueuedRemoved, _refs) | st.builds(QueuedPromoted, _refs, _runs),
+    st.builds(InterruptRequested, _runs),
+    st.builds(DeliveryAcknowledged, _refs, st.sampled_from(get_args(AckKind))),
+    st.builds(HandoffRecorded, _words, st.sampled_from(["reviewer", "tester"]), _words, _words),
+    st.builds(ApprovalRequested, _calls, _calls, st.just("forge.pr"), _words, _words, st.just(()), st.just("2026")),
+    st.builds(ApprovalDecided, _calls, _words, st.sampled_from(get_args(ApprovalOutcome))),
+    st.builds(ForkedFrom, st.just("abcd2345"), _refs, _words, _people),
 )
 """Any declared event."""
 
@@ -101,7 +161,7 @@ _keys = st.none() | st.sampled_from(["events", "status", "other"]).flatmap(
 
 RECORDED: st.SearchStrategy[Recorded[Any]] = st.builds(
     Recorded,
-    st.integers(1, 2**53),
+    _refs | st.integers(1, 2**53),
     st.sampled_from([SERVER, Principal("human", "p1"), Principal("agent", "runrunaa")]),
     st.none() | _runs,
     _keys,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from gwt import Given
 from minutebook.domain.events import Recorded
-from minutebook.domain.principals import Caller, Principal
+from minutebook.domain.principals import SERVER, Caller, Principal
 from minutebook.domain.rooms.bridge import RawItem, check_items, record_items
-from minutebook.domain.rooms.decide import Context, Limits
+from minutebook.domain.rooms.context import Context, Limits, NewEvent
 from minutebook.domain.rooms.events import MemberSpec, ParticipantJoined, RoomOpened, RunStarted
 from minutebook.domain.rooms.state import INITIAL, evolve
 
@@ -19,6 +20,9 @@ OTHER_ROOM = "zzzz7777"
 TENANT = "acme"
 RUN = "runrunaa"
 NEXT_RUN = "runrunbb"
+FRESH_RUN = "freshrun"
+FRESH_ULID = "01J0000000000000000000FRESH"
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def human(name: str, **fields: Any) -> Caller:
@@ -41,6 +45,7 @@ MEMBER_OF_GROUP = human("mia", is_member=True)
 ADMIN = human("ada", is_admin=True)
 AUDITOR = human("audrey", is_auditor=True)
 SYSTEM = Caller(Principal("system", "triage"), TENANT)
+SWEEP = Caller(SERVER, TENANT)
 RUNNING = agent()
 
 OPENED = RoomOpened(
@@ -68,13 +73,31 @@ def asked(
     *,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     stored_bytes: int = 0,
+    now: datetime = NOW,
 ) -> Callable[[Any, int], Any]:
     """A decision, ready for `when`: its command and who asks."""
 
     def decide(room: Any, version: int) -> Any:
-        return decision(room, command, Context(caller, ROOM, TENANT, version, stored_bytes, limits))
+        return decision(room, command, context_of(caller, version, stored_bytes, limits, now=now))
 
     return decide
+
+
+def context_of(
+    caller: Caller,
+    version: int,
+    stored_bytes: int = 0,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    *,
+    now: datetime = NOW,
+) -> Context:
+    """What a decision is told in these scenes."""
+    return Context(caller, ROOM, TENANT, now, version, stored_bytes, limits, fresh_id=FRESH_RUN, fresh_ulid=FRESH_ULID)
+
+
+def said(event: Any, by: Caller, run_id: str | None = None) -> Any:
+    """An event that somebody's command left in the log."""
+    return NewEvent(event, by.principal, run_id=run_id)
 
 
 def pushed(key: str, event: Any, run_id: str = RUN) -> Recorded[Any]:
@@ -93,7 +116,7 @@ def pushing(
     def decide(room: Any, version: int) -> Any:
         raw = [raw_item(*item) for item in items]
         checked = check_items(raw, caller.principal.id, limits.payload_bytes)
-        return record_items(room, checked, Context(caller, ROOM, TENANT, version, 0, limits), tool_classes or {})
+        return record_items(room, checked, context_of(caller, version, 0, limits), tool_classes or {})
 
     return decide
 

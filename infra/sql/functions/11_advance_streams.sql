@@ -57,19 +57,26 @@ BEGIN
                         THEN '23514 an event has a ULID, a known origin, and the key of its origin whole or not at all'
                     WHEN (r.is_true AND r.prev_hash = coalesce(lag(r.hash) OVER w, r.head_hash)) IS NOT TRUE
                         THEN 'MB006 the hash is not that of the event at its place'
-                    -- Recorded now, or at the time of the event before where the clock has run back since.
                     WHEN r.ts < coalesce(lag(r.ts) OVER w, r.last_ts)
-                        OR (r.ts > clock_timestamp() OR r.ts < statement_timestamp())
-                        AND r.ts IS DISTINCT FROM coalesce(lag(r.ts) OVER w, r.last_ts)
+                        THEN 'MB007 the time is before that of the event before'
+                    -- Recorded now, or at the time of the event before where the clock has run back since; only what a
+                    -- fork copies is older, and only that may have lost its payload.
+                    WHEN r.is_erased AND NOT r.is_copied THEN 'MB006 an event enters the log with its payload'
+                    WHEN NOT r.is_copied AND r.ts IS DISTINCT FROM coalesce(lag(r.ts) OVER w, r.last_ts)
                         THEN 'MB007 the time is not that of the append'
                     END AS fault
                 FROM (
                     -- What needs no neighbour is looked at first, so that the window carries no payload.
                     SELECT i.stream_id, i.seq, i.hash, i.prev_hash, i.ts, i.bytes, s.version, s.sealed, s.head_hash,
                         s.last_ts, minutebook.is_event_whole(i.id, i.origin, i.origin_client, i.origin_key) AS is_whole,
-                        i.bytes = octet_length(i.payload::text)
-                        AND octet_length(i.salt) = 16
-                        AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8'))
+                        i.payload IS NULL AS is_erased,
+                        CASE WHEN i.payload IS NULL OR i.ts > clock_timestamp() OR i.ts < statement_timestamp()
+                            THEN minutebook.is_copy(i.seq, i.type, i.schema_version, i.actor_kind, i.actor_id,
+                                i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
+                                i.origin_client, i.payload, i.bytes, i.commitment) END AS is_copied,
+                        (i.payload IS NULL OR i.bytes = octet_length(i.payload::text)
+                            AND octet_length(i.salt) = 16
+                            AND i.commitment = sha256(i.salt || convert_to(i.payload::text, 'UTF8')))
                         AND i.hash = minutebook.event_hash(s.name, i.seq, i.id, i.type, i.schema_version, i.actor_kind,
                             i.actor_id, i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
                             i.origin_client, i.origin_key, i.commitment, i.prev_hash) AS is_true

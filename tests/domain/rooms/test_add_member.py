@@ -6,8 +6,9 @@ import pytest
 from minutebook.domain.errors import Conflict, Forbidden, Full, Invalid, NotVisible, Sealed
 from minutebook.domain.principals import Caller
 from minutebook.domain.rooms.commands import AddMember
-from minutebook.domain.rooms.decide import Limits, add_member
+from minutebook.domain.rooms.context import Limits
 from minutebook.domain.rooms.events import ParticipantJoined, ParticipantRoleChanged, RoomClosed
+from minutebook.domain.rooms.members import add_member
 from room_scenes import ADMIN, COLLABORATOR, OPENED, OWNER, RUNNING, STARTED, STRANGER, SYSTEM, WATCHER, asked, given
 
 

@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 import pytest
-from minutebook.domain.errors import Forbidden, Sealed
+from minutebook.domain.errors import Forbidden, Invalid, Sealed
 from minutebook.domain.principals import SERVER, Caller
+from minutebook.domain.rooms.approval_events import ApprovalDecided, ApprovalRequested
 from minutebook.domain.rooms.commands import CloseRoom
+from minutebook.domain.rooms.context import NewEvent
 from minutebook.domain.rooms.decide import close_room
-from minutebook.domain.rooms.events import ParticipantLeft, RoomClosed, RunEnded, TurnReported
-from room_scenes import ADMIN, COLLABORATOR, OPENED, OWNER, RUN, RUNNING, STARTED, SYSTEM, WATCHER, asked, given, pushed
+from minutebook.domain.rooms.events import (
+    MessagePosted,
+    ParticipantLeft,
+    QueuedRemoved,
+    RoomClosed,
+    RunEnded,
+    RunRequested,
+    TurnReported,
+)
+from room_scenes import (
+    ADMIN,
+    COLLABORATOR,
+    NEXT_RUN,
+    OPENED,
+    OWNER,
+    RUN,
+    RUNNING,
+    STARTED,
+    SYSTEM,
+    WATCHER,
+    asked,
+    given,
+    pushed,
+    said,
+)
 
 
 @pytest.mark.parametrize("caller", [OWNER, ADMIN, SYSTEM], ids=str)
@@ -37,6 +62,35 @@ def test_the_run_ends_first_and_its_open_turn_fails() -> None:
     )
     assert [(new.actor, new.origin) for new in decision.events[:3]] == [(SERVER, "broker")] * 3
     assert decision.events[3].origin == "client"
+
+
+def test_approvals_queue_and_runs_are_settled_before_the_seal() -> None:
+    digest = "ab" * 32
+    waits = ApprovalRequested("a1", "c1", "forge.pr", {}, digest, (), "2026-03-01T12:30:00.000000Z")
+    room = given(
+        OPENED,
+        said(MessagePosted("one", delivery="queued"), COLLABORATOR),
+        RunRequested(NEXT_RUN, "tester", (2,), 2, "human:olga"),
+        said(MessagePosted("two", delivery="queued"), COLLABORATOR),
+        *STARTED,
+        NewEvent(waits, RUNNING.principal, run_id=RUN),
+    )
+    decision = room.when(asked(close_room, CloseRoom("done"), OWNER)).then(
+        ApprovalDecided("a1", digest, "superseded"),
+        QueuedRemoved(4),
+        RunEnded(NEXT_RUN, "room_closed"),
+        RunEnded(RUN, "room_closed"),
+        ParticipantLeft(f"agent:{RUN}"),
+        RoomClosed("done"),
+    )
+    state = given(*room.events, *decision.events).state
+    assert (state.queue, state.run, state.waiting_runs, state.approvals.pending) == ((), None, [], {})
+    keys = [new.origin_key for new in decision.events[:-1]]
+    assert keys == ["approval:a1", "unqueued:4", f"run:{NEXT_RUN}:ended", f"run:{RUN}:ended", f"run:{RUN}:left"]
+
+
+def test_a_reason_is_measured_in_bytes() -> None:
+    given(OPENED).when(asked(close_room, CloseRoom("ü" * 129), OWNER)).then_refused(Invalid, "$.reason")
 
 
 @pytest.mark.parametrize("caller", [COLLABORATOR, WATCHER, RUNNING], ids=str)

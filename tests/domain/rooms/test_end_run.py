@@ -7,20 +7,22 @@ from typing import get_args
 import pytest
 from minutebook.domain.errors import AlreadyEnded, NotVisible, RunNotLive
 from minutebook.domain.principals import SERVER
-from minutebook.domain.rooms.commands import EndRun
-from minutebook.domain.rooms.decide import end_run
-from minutebook.domain.rooms.events import EndReason, ParticipantLeft, RunEnded, TurnReported
+from minutebook.domain.rooms.commands import ClaimedReason, EndRun
+from minutebook.domain.rooms.events import ParticipantLeft, RunEnded, TurnReported
+from minutebook.domain.rooms.run_state import RunRecord
+from minutebook.domain.rooms.runs import end_run
 from room_scenes import NEXT_RUN, OPENED, OWNER, RUN, RUNNING, STARTED, SYSTEM, agent, asked, given, pushed
 
 
-@pytest.mark.parametrize("reason", get_args(EndReason))
-def test_the_reason_outlives_the_run(reason: EndReason) -> None:
+@pytest.mark.parametrize("reason", get_args(ClaimedReason))
+def test_the_reason_outlives_the_run(reason: ClaimedReason) -> None:
     room = given(OPENED, *STARTED)
     decision = room.when(asked(end_run, EndRun(reason), RUNNING)).then(
         RunEnded(RUN, reason), ParticipantLeft(f"agent:{RUN}")
     )
     after = given(OPENED, *STARTED, *decision.events).state
-    assert (after.run, after.ended_runs, f"agent:{RUN}" in after.present) == (None, {RUN: reason}, False)
+    assert (after.run, f"agent:{RUN}" in after.present) == (None, False)
+    assert after.runs == {RUN: RunRecord("implementer", "ended", reason)}
 
 
 def test_an_open_turn_fails_by_the_server() -> None:

@@ -8,9 +8,14 @@ import msgspec
 import pytest
 from minutebook.domain.errors import Damaged
 from minutebook.domain.events import Opaque, Registry, Unstorable
+from minutebook.domain.rooms.approval_policy import STRICTEST, ApprovalPolicy
+from minutebook.domain.rooms.approvals import Approvals
 from minutebook.domain.rooms.events import (
     ROOM_EVENTS,
+    DriverMoved,
+    DriverRequested,
     HarnessReported,
+    HoldSet,
     LimitReached,
     MessagePosted,
     ParticipantJoined,
@@ -21,13 +26,18 @@ from minutebook.domain.rooms.events import (
     RoomEvent,
     RoomOpened,
     RunEnded,
+    RunRequested,
     RunStarted,
     ToolCalled,
     ToolReturned,
     TurnReported,
 )
-from minutebook.domain.rooms.state import INITIAL, MAX_OPEN_CALLS, Member, Room, Run, evolve
-from room_scenes import OPENED, RUN, STARTED, given, pushed
+from minutebook.domain.rooms.fork import ForkedFrom
+from minutebook.domain.rooms.handoff import HandoffRecorded
+from minutebook.domain.rooms.run_state import MAX_OPEN_CALLS, Run, RunRecord
+from minutebook.domain.rooms.state import INITIAL, Member, Room, evolve
+from room_samples import FULL
+from room_scenes import OPENED, OWNER, RUN, STARTED, given, pushed, said
 
 CALL = ToolCalled("c1", "bash", {}, None)
 RESULT = ToolReturned("c1", "ok", "", False, 0)
@@ -56,7 +66,8 @@ def run(**fields: Any) -> dict[str, Any]:
     ("room", "event", "changes"),
     [
         (OPEN, RoomClosed("done"), {"is_open": False, "is_closed": True}),
-        (OPEN, LimitReached("concurrent_run"), {}),
+        (OPEN, LimitReached("events"), {}),
+        (OPEN, LimitReached("concurrent_run", "otherrun"), {"contenders": ("otherrun",)}),
         (
             OPEN,
             ParticipantJoined("human:nora", "watcher", True),
@@ -80,15 +91,15 @@ def run(**fields: Any) -> dict[str, Any]:
             },
         ),
         (OPEN, ParticipantLeft("human:nobody"), {}),
-        (OPEN, RunStarted(RUN, "implementer"), run()),
-        (RUNNING, RunEnded(RUN, "stuck"), {"run": None, "ended_runs": {RUN: "stuck"}}),
-        (RUNNING, RunEnded("otherrun", "lost"), {"ended_runs": {"otherrun": "lost"}}),
+        (OPEN, RunStarted(RUN, "implementer"), {**run(), "runs": {RUN: RunRecord("implementer", "running")}}),
+        (RUNNING, RunEnded(RUN, "stuck"), {"run": None, "runs": {RUN: RunRecord("implementer", "ended", "stuck")}}),
+        (RUNNING, RunEnded("otherrun", "lost"), {"runs": {**RUNNING.runs, "otherrun": RunRecord("", "ended", "lost")}}),
         (RUNNING, PayloadErased(1), {}),
         (RUNNING, SAID, {}),
         (RUNNING, pushed("events:4", SAID), run(events_seq=4)),
         (RUNNING, pushed("events:1", TurnReported(RUN, "t1", "started")), run(events_seq=1, open_turn="t1")),
         (RUNNING, pushed("events:1", CALL), run(events_seq=1, calls={"c1": "bash"})),
-        (RUNNING, pushed("events:1", RESULT), run(events_seq=1)),
+        (RUNNING, pushed("events:1", RESULT), run(events_seq=1, answered=("c1",))),
         (RUNNING, pushed("status:2", HarnessReported("harness_error")), run(status_seq=2)),
         (RUNNING, pushed("events:9", Unstorable("turn", {"refused": True})), run(events_seq=9)),
         (RUNNING, pushed("events:9", Opaque("turn", 2)), run(events_seq=9)),
@@ -117,7 +128,36 @@ def test_a_turn_and_a_call_are_open_until_they_end() -> None:
     room = given(OPENED, *STARTED, pushed("events:1", turn[0]), pushed("events:2", CALL))
     assert room.state.run == Run(RUN, "implementer", 2, 0, "t1", {"c1": "bash"})
     room = given(*room.events, pushed("events:3", RESULT), pushed("events:4", turn[1]))
-    assert room.state.run == Run(RUN, "implementer", 4)
+    assert room.state.run == Run(RUN, "implementer", 4, answered=("c1",))
+
+
+def test_a_fork_keeps_the_history_and_nothing_that_is_under_way() -> None:
+    room = given(
+        OPENED,
+        said(MessagePosted("next", delivery="queued"), OWNER),
+        RunRequested("waitwait", "tester", (2,), 2, "human:olga"),
+        *STARTED,
+        said(HandoffRecorded("implementer", "tester", "Done.", "0a1b2c3d"), OWNER),
+        said(MessagePosted("and then", delivery="queued"), OWNER),
+        DriverMoved("human:olga", "system:triage", 2, "given"),
+        DriverRequested("human:carl"),
+        LimitReached("concurrent_run", "otherrun"),
+        HoldSet("lawsuit"),
+        RoomClosed(),
+        ForkedFrom("zzzz7777", 12, "ab", "human:carl"),
+    ).state
+    assert (room.owner, room.driver, room.driver_epoch) == ("human:carl", "human:carl", 3)
+    assert (room.members, room.present) == ({"human:carl": Member("owner")}, ("human:carl",))
+    assert (room.run, room.runs, room.queue, room.approvals) == (None, {}, (), Approvals())
+    assert (room.system_holder, room.driver_requests, room.contenders) == (None, (), ())
+    assert (room.is_open, room.is_closed, room.is_held) == (True, False, False)
+    assert (room.retention, room.last_handoff.text) == ("90d", "Done.")
+
+
+def test_a_stored_policy_that_cannot_be_read_asks_people_for_everything() -> None:
+    odd = msgspec.structs.replace(OPENED, approvals={"profile": "lenient"})
+    assert given(odd).state.approval_settings == STRICTEST
+    assert given(OPENED).state.approval_settings == ApprovalPolicy()
 
 
 def test_open_calls_are_bounded() -> None:
@@ -144,27 +184,13 @@ def test_every_declared_event_is_folded(event: type[Any], room: Room) -> None:
         assert isinstance(evolve(room, pushed("events:1", sample)), Room)
 
 
-SAMPLES = (
-    OPENED,
-    RoomClosed(),
-    LimitReached("bytes"),
-    *STARTED,
-    ParticipantRoleChanged("human:wanda", "owner", True),
-    ParticipantLeft("human:wanda"),
-    RunEnded(RUN, "lost"),
-    PayloadErased(1),
-    SAID,
-    TurnReported(RUN, "t1", "failed"),
-    CALL,
-    RESULT,
-    HarnessReported("delivered"),
-)
+SAMPLES = FULL
 
 
 def test_b79_what_this_version_does_not_know_is_kept_as_opaque() -> None:
     assert ROOM_EVENTS.decode("applause", 1, b"{}") == Opaque("applause", 1)
     assert ROOM_EVENTS.decode("message", 2, b'{"words":[]}') == Opaque("message", 2)
-    assert ROOM_EVENTS.decode("state_changed", 1, b'{"kind":"forked_from"}') == Opaque("state_changed", 1)
+    assert ROOM_EVENTS.decode("state_changed", 1, b'{"kind":"applauded"}') == Opaque("state_changed", 1)
     assert evolve(RUNNING, pushed("", Opaque("applause", 1))) == RUNNING
 
 

@@ -7,10 +7,24 @@ import pytest
 from minutebook.domain.errors import ClientNotAllowed, Forbidden, Full, Invalid
 from minutebook.domain.principals import Caller
 from minutebook.domain.rooms import decide
+from minutebook.domain.rooms.approval_policy import ApprovalPolicy
 from minutebook.domain.rooms.commands import NewMember, OpenRoom
-from minutebook.domain.rooms.decide import Context, Limits
+from minutebook.domain.rooms.context import Context, Limits
 from minutebook.domain.rooms.events import MemberSpec, RoomOpened
-from room_scenes import ADMIN, AUDITOR, MEMBER_OF_GROUP, ROOM, RUNNING, STRANGER, SYSTEM, TENANT, asked, given, human
+from room_scenes import (
+    ADMIN,
+    AUDITOR,
+    MEMBER_OF_GROUP,
+    NOW,
+    ROOM,
+    RUNNING,
+    STRANGER,
+    SYSTEM,
+    TENANT,
+    asked,
+    given,
+    human,
+)
 
 PLAIN = OpenRoom("internal")
 
@@ -37,7 +51,7 @@ def test_everything_that_the_command_says_is_recorded() -> None:
         title="Release 2",
         retention="7d",
         members=(NewMember("human:bo", "watcher", approver=True),),
-        approvals={"profile": "attended"},
+        approvals=ApprovalPolicy("unattended", {"forge.pr": "human"}, "30m", four_eyes=True),
         repository="forge/app",
     )
     opening(command).then(
@@ -47,7 +61,12 @@ def test_everything_that_the_command_says_is_recorded() -> None:
             data_class="public",
             retention="7d",
             members=(MemberSpec("human:bo", "watcher", approver=True),),
-            approvals={"profile": "attended"},
+            approvals={
+                "profile": "unattended",
+                "overrides": {"forge.pr": "human"},
+                "ttl": "30m",
+                "fourEyes": True,
+            },
             title="Release 2",
             repository="forge/app",
         )
@@ -103,4 +122,8 @@ def test_the_room_is_what_was_asked_for() -> None:
     state = given(*decision.events).state
     assert (state.owner, state.driver, state.driver_epoch, state.is_open) == ("human:mia", "human:mia", 1, True)
     assert state.members["human:mia"].role == "owner"
-    assert Context(MEMBER_OF_GROUP, ROOM, TENANT).limits == Limits()
+    assert Context(MEMBER_OF_GROUP, ROOM, TENANT, NOW).limits == Limits()
+
+
+def test_a_policy_waits_for_a_month_at_most() -> None:
+    opening(OpenRoom("internal", approvals=ApprovalPolicy(ttl="31d"))).then_refused(Invalid, "$.approvals.ttl")

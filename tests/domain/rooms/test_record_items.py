@@ -9,9 +9,11 @@ import pytest
 from minutebook.domain.errors import Forbidden, Invalid, RunNotLive
 from minutebook.domain.events import Unstorable
 from minutebook.domain.principals import Caller
-from minutebook.domain.rooms.decide import Limits
+from minutebook.domain.rooms.approval_events import ApprovalDecided, ApprovalRequested
+from minutebook.domain.rooms.context import Limits, NewEvent
 from minutebook.domain.rooms.events import (
     ROOM_EVENTS,
+    DeliveryAcknowledged,
     HarnessReported,
     MessagePosted,
     ParticipantLeft,
@@ -25,12 +27,14 @@ from room_scenes import (
     OPENED,
     OWNER,
     RUN,
+    RUNNING,
     STARTED,
     WATCHER,
     agent,
     given,
     pushed,
     pushing,
+    said,
 )
 
 CALL = {"callId": "c1", "tool": "bash", "args": {"command": "ls"}, "decidedBy": "policy"}
@@ -102,6 +106,12 @@ def test_b06_a_number_that_comes_too_late_in_its_batch_is_refused_not_lost() -> 
         ("state_changed", {"kind": "run_phase", "phase": "ended"}, "$.items[1].payload"),
         ("state_changed", {"kind": "limit", "limit": "bytes"}, "$.items[1].payload"),
         ("state_changed", {"kind": "payload_erased", "erasedSeq": 1}, "$.items[1].payload"),
+        ("state_changed", {"kind": "hold_set", "reason": "x"}, "$.items[1].payload"),
+        ("state_changed", {"kind": "delivered"}, "$.items[1].payload.ref"),
+        ("state_changed", {"kind": "delivered", "ref": "5"}, "$.items[1].payload"),
+        ("state_changed", {"kind": "delivered", "ref": 5, "Ref": 6}, "$.items[1].payload"),
+        ("message", {**SAID, "kind": "task_state"}, "$.items[1].payload"),
+        ("message", {**SAID, "delivery": "queued"}, "$.items[1].payload"),
         ("state_changed", {"words": 1}, "$.items[1].payload.kind"),
         ("message", {**SAID, "kind": "review_verdict"}, "$.items[1].payload"),
         ("message", {**SAID, "delivery": "steering"}, "$.items[1].payload"),
@@ -199,3 +209,26 @@ def test_only_the_running_run_pushes() -> None:
 @pytest.mark.parametrize("caller", [OWNER, WATCHER], ids=str)
 def test_no_person_pushes(caller: Caller) -> None:
     RUNNING_ROOM.when(pushing(caller=caller)).then_refused(Forbidden)
+
+
+def test_acknowledgements_are_folded_from_what_is_stored() -> None:
+    steering = said(MessagePosted("left", delivery="steering"), OWNER)
+    room = given(OPENED, *STARTED, steering)
+    acknowledged = {"kind": "delivered", "ref": 4, "note": "read"}
+    decision = room.when(pushing(("status:1", "state_changed", acknowledged))).then(DeliveryAcknowledged(4))
+    assert decision.events[0].payload() == acknowledged
+    assert given(*room.events, *decision.events).state.run.deliveries == ()
+
+
+def test_a_result_supersedes_the_request_for_its_call() -> None:
+    digest = "ab" * 32
+    waits = ApprovalRequested("a1", "c1", "forge.pr", {}, digest, (), "2026-03-01T12:30:00.000000Z")
+    other = msgspec.structs.replace(waits, approval_id="a2", call_id="c2")
+    asked = (NewEvent(each, RUNNING.principal, run_id=RUN) for each in (waits, other))
+    room = given(OPENED, *STARTED, *asked)
+    result = ToolReturned("c1", "ok", "x", truncated=False, bytes=1)
+    decision = room.when(pushing(("events:1", "tool_result", result.payload()))).then(
+        result, ApprovalDecided("a1", digest, "superseded")
+    )
+    state = given(*room.events, *decision.events).state
+    assert (list(state.approvals.pending), state.run.deliveries) == (["a2"], ())

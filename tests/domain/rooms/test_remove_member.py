@@ -6,8 +6,8 @@ import pytest
 from minutebook.domain.errors import ClientNotAllowed, Conflict, Forbidden, HoldsDriver, Invalid, NotVisible, Sealed
 from minutebook.domain.principals import Caller
 from minutebook.domain.rooms.commands import RemoveMember
-from minutebook.domain.rooms.decide import remove_member
 from minutebook.domain.rooms.events import ParticipantLeft, ParticipantRoleChanged, RoomClosed, RoomOpened
+from minutebook.domain.rooms.members import remove_member
 from room_scenes import ADMIN, COLLABORATOR, OPENED, OWNER, RUN, STRANGER, SYSTEM, WATCHER, asked, given, human
 
 WANDA_LEAVES = RemoveMember("human:wanda")

@@ -6,9 +6,17 @@ from typing import get_args
 
 import pytest
 from minutebook.domain.errors import ClientNotAllowed, Forbidden, MinutebookError, NotVisible, RunNotLive
-from minutebook.domain.principals import Caller, Principal
-from minutebook.domain.rooms.events import RoomClosed, RunEnded
+from minutebook.domain.principals import SERVER, Caller, Principal
+from minutebook.domain.rooms.events import (
+    DriverMoved,
+    ParticipantJoined,
+    RoomClosed,
+    RunEnded,
+    RunRequested,
+    RunStarted,
+)
 from minutebook.domain.rooms.rights import (
+    CLI_CLIENT_ACTIONS,
     OPEN_ROOM_ACTIONS,
     RIGHTS,
     Action,
@@ -17,6 +25,7 @@ from minutebook.domain.rooms.rights import (
     decide_right,
     require,
     standing,
+    standings,
 )
 from minutebook.domain.rooms.state import INITIAL, Room
 from room_scenes import (
@@ -42,90 +51,204 @@ from room_scenes import (
 )
 
 ENDED = "zzzzzzzz"
-OPEN: Room = given(OPENED, RunEnded(ENDED, "lost"), *STARTED).state
+WAITING = "waitwait"
+APPROVER = human("april")
+DRIVER = human("dan")
+POLICY = Caller(Principal("system", "policy"), TENANT)
+SWEEP = Caller(SERVER, TENANT)
 
-YES, NO, GONE, HIDDEN, CLIENT = "yes", Forbidden, RunNotLive, NotVisible, ClientNotAllowed
+PEOPLE = (
+    ParticipantJoined("human:april", "watcher", approver=True),
+    ParticipantJoined("human:dan", "collaborator", approver=False),
+    DriverMoved("human:olga", "human:dan", 2, "given"),
+)
+REQUESTED = RunRequested(WAITING, "tester", (), 1, "human:olga")
+OPEN: Room = given(OPENED, *PEOPLE, RunEnded(ENDED, "lost"), *STARTED, REQUESTED).state
+BY_SYSTEM: Room = given(OPENED, *PEOPLE, DriverMoved("human:dan", "system:triage", 3, "given"), *STARTED).state
+
+
+def running(role: str) -> Room:
+    """A room whose run has this role."""
+    return given(OPENED, ParticipantJoined(f"agent:{RUN}", role), RunStarted(RUN, role)).state
+
+
 ACTIONS: tuple[Action, ...] = get_args(Action)
 
-#                                           read    chat    invite  close   export  record
-TABLE: dict[str, tuple[Caller, Standing, list[object]]] = {
-    "watcher": (WATCHER, "watcher", [YES, NO, NO, NO, NO, NO]),
-    "collaborator": (COLLABORATOR, "collaborator", [YES, YES, NO, NO, NO, NO]),
-    "owner": (OWNER, "owner", [YES, YES, YES, YES, YES, NO]),
-    "system": (SYSTEM, "system", [YES, YES, YES, YES, NO, NO]),
-    "running run": (RUNNING, "run", [YES, YES, NO, NO, NO, YES]),
-    "ended run": (agent(ENDED), "ended_run", [GONE] * 6),
-    "run without hello": (agent(NEXT_RUN), "ended_run", [GONE] * 6),
-    "run of another room": (agent(room_id=OTHER_ROOM), "stranger", [HIDDEN] * 6),
-    "run of no room": (agent(room_id=None), "stranger", [HIDDEN] * 6),
-    "run of another tenant": (agent(tenant="other"), "stranger", [HIDDEN] * 6),
-    "stranger": (STRANGER, "stranger", [HIDDEN] * 6),
-    "member of the group": (MEMBER_OF_GROUP, "watcher", [YES, NO, NO, NO, NO, NO]),
-    "collaborator in the group": (human("carl", is_member=True), "collaborator", [YES, YES, NO, NO, NO, NO]),
-    "watcher in the admins": (human("wanda", is_admin=True), "owner", [YES, YES, YES, YES, YES, NO]),
-    "admin": (ADMIN, "owner", [YES, YES, YES, YES, YES, NO]),
-    "auditor": (AUDITOR, "stranger", [YES, NO, NO, NO, YES, NO]),
-    "auditor who collaborates": (human("carl", is_auditor=True), "collaborator", [YES, YES, NO, NO, YES, NO]),
-    "owner of another tenant": (human("olga", tenant="other"), "stranger", [HIDDEN] * 6),
-    "admin of another tenant": (human("ada", tenant="other", is_admin=True), "stranger", [HIDDEN] * 6),
-    "auditor of another tenant": (human("audrey", tenant="other", is_auditor=True), "stranger", [HIDDEN] * 6),
-    "system of another tenant": (
-        Caller(Principal("system", "triage"), "other"), "stranger", [HIDDEN] * 6,
-    ),
-    "client of the owner": (
-        human("olga", is_cli_client=True), "owner", [YES, YES, CLIENT, CLIENT, CLIENT, CLIENT],
-    ),
-    "client of a watcher": (
-        human("wanda", is_cli_client=True), "watcher", [YES, NO, CLIENT, CLIENT, CLIENT, CLIENT],
-    ),
-    "client of an auditor": (
-        human("audrey", is_auditor=True, is_cli_client=True),
-        "stranger",
-        [YES, NO, CLIENT, CLIENT, CLIENT, CLIENT],
-    ),
-    "client of a stranger": (human("sten", is_cli_client=True), "stranger", [HIDDEN] * 6),
+COLUMNS: list[tuple[str, Room, Caller]] = [
+    ("watcher", OPEN, WATCHER),
+    ("collaborator", OPEN, COLLABORATOR),
+    ("watcher with the flag", OPEN, APPROVER),
+    ("collaborator who drives", OPEN, DRIVER),
+    ("owner", OPEN, OWNER),
+    ("admin", OPEN, ADMIN),
+    ("system", OPEN, SYSTEM),
+    ("system that drives", BY_SYSTEM, SYSTEM),
+    ("policy", OPEN, POLICY),
+    ("server", OPEN, SWEEP),
+    ("implementer", OPEN, RUNNING),
+    ("reviewer", running("reviewer"), RUNNING),
+    ("tester", running("tester"), RUNNING),
+    ("triager", running("triager"), RUNNING),
+    ("run of another role", running("cook"), RUNNING),
+]
+"""The callers of the table below, from left to right, each with its room."""
+
+TABLE: dict[Action, str] = {
+    #                 watcher, collaborator, approver, driver | owner, admin | systems | runs
+    "read":           "yyyy yy yyyy yyyyy",
+    "chat":           ".y.y yy yyyy yyyyy",
+    "verdict":        ".y.y yy .... .....",
+    "task_state":     ".... .. yyyy .....",
+    "queue":          ".y.y yy yyyy .....",
+    "unqueue":        ".y.y yy yyyy .....",
+    "steer":          "...y .. .y.. .....",
+    "interrupt":      "...y .. .y.. .....",
+    "promote":        "...y .. .y.. .....",
+    "start_run":      "...y yy hyhh .....",
+    "register_run":   ".... yy yyyy .....",
+    "end_run":        ".... yy yyyy .....",
+    "decide":         "..y. yy ..y. .....",
+    "driver_request": ".y.y yy .... .....",
+    "driver_give":    "...y .. .y.. .....",
+    "driver_take":    ".... yy .... .....",
+    "fork":           "yyyy yy yyyy .....",
+    "invite":         ".... yy yyyy .....",
+    "close":          ".... yy yyyy .....",
+    "hold":           ".... yy .... .....",
+    "export":         ".... yy .... .....",
+    "record":         ".... .. .... yyyyy",
+    "room_read":      ".... .. .... yyyyy",
+    "room_post":      ".... .. .... yyyyy",
+    "room_handoff":   ".... .. .... y.yy.",
+    "room_verdict":   ".... .. .... .yy..",
+    "sweep":          ".... .. ...y .....",
 }  # fmt: skip
+"""y: allowed. A point: forbidden. h: the table allows it and the decision refuses it while a human drives."""
 
 CASES = [
-    pytest.param(caller, action, want, id=f"{name}: {action}")
-    for name, (caller, _, wants) in TABLE.items()
-    for action, want in zip(ACTIONS, wants, strict=True)
+    pytest.param(room, caller, action, marks.replace(" ", "")[column], id=f"{name}: {action}")
+    for action, marks in TABLE.items()
+    for column, (name, room, caller) in enumerate(COLUMNS)
 ]
 
 
-@pytest.mark.parametrize(("caller", "action", "want"), CASES)
-def test_every_action_for_every_caller(caller: Caller, action: Action, want: object) -> None:
-    got: object = YES
+def refusal_of(room: Room, caller: Caller, action: Action) -> object:
+    """How `require` refuses; None where it does not."""
     try:
-        require(OPEN, ROOM, TENANT, caller, action)
+        require(room, ROOM, TENANT, caller, action)
     except MinutebookError as error:
-        got = type(error)
-    assert got == want
-    verdict = decide_right(OPEN, ROOM, TENANT, caller, action)
-    assert verdict.allowed is (want == YES)
-    assert (action in allowed_actions(OPEN, ROOM, TENANT, caller)) is verdict.allowed
+        return type(error)
+    return None
 
 
-@pytest.mark.parametrize(("caller", "have"), [(caller, have) for caller, have, _ in TABLE.values()], ids=list(TABLE))
-def test_what_a_caller_is_to_the_room(caller: Caller, have: Standing) -> None:
-    assert standing(OPEN, ROOM, TENANT, caller) == have
+@pytest.mark.parametrize(("room", "caller", "action", "mark"), CASES)
+def test_every_action_for_every_caller(room: Room, caller: Caller, action: Action, mark: str) -> None:
+    assert refusal_of(room, caller, action) is (Forbidden if mark == "." else None)
+    verdict = decide_right(room, ROOM, TENANT, caller, action)
+    assert verdict.allowed is (mark == "y")
+    assert verdict.reason
+    assert (action in allowed_actions(room, ROOM, TENANT, caller)) is verdict.allowed
 
 
 def test_the_table_is_whole() -> None:
-    assert set(RIGHTS) == set(ACTIONS)
-    assert {have for _, have, _ in TABLE.values()} == set(get_args(Standing))
+    assert list(TABLE) == list(RIGHTS) == list(ACTIONS)
+    assert {len(marks.replace(" ", "")) for marks in TABLE.values()} == {len(COLUMNS)}
+
+
+NOTHING = frozenset[Action]()
+ALL_OF_AN_OWNER = frozenset(action for action, marks in TABLE.items() if marks.split()[1][0] == "y")
+OTHERS: dict[str, tuple[Caller, Standing, frozenset[Action], type[MinutebookError]]] = {
+    "ended run": (agent(ENDED), "ended_run", NOTHING, RunNotLive),
+    "awaited run": (agent(WAITING), "ended_run", NOTHING, RunNotLive),
+    "run without hello": (agent(NEXT_RUN), "ended_run", NOTHING, RunNotLive),
+    "run of another room": (agent(room_id=OTHER_ROOM), "stranger", NOTHING, NotVisible),
+    "run of no room": (agent(room_id=None), "stranger", NOTHING, NotVisible),
+    "run of another tenant": (agent(tenant="other"), "stranger", NOTHING, NotVisible),
+    "run that names itself an auditor": (agent(ENDED, is_auditor=True), "ended_run", NOTHING, RunNotLive),
+    "stranger": (STRANGER, "stranger", NOTHING, NotVisible),
+    "member of the group": (MEMBER_OF_GROUP, "watcher", frozenset({"read", "fork"}), Forbidden),
+    "watcher in the admins": (human("wanda", is_admin=True), "owner", ALL_OF_AN_OWNER, Forbidden),
+    "auditor": (AUDITOR, "stranger", frozenset({"read", "export"}), Forbidden),
+    "owner of another tenant": (human("olga", tenant="other"), "stranger", NOTHING, NotVisible),
+    "driver of another tenant": (human("dan", tenant="other"), "stranger", NOTHING, NotVisible),
+    "admin of another tenant": (human("ada", tenant="other", is_admin=True), "stranger", NOTHING, NotVisible),
+    "auditor of another tenant": (human("audrey", tenant="other", is_auditor=True), "stranger", NOTHING, NotVisible),
+    "system of another tenant": (Caller(Principal("system", "triage"), "other"), "stranger", NOTHING, NotVisible),
+    "server of another tenant": (Caller(SERVER, "other"), "stranger", NOTHING, NotVisible),
+    "client of the owner": (human("olga", is_cli_client=True), "owner", CLI_CLIENT_ACTIONS, ClientNotAllowed),
+    "client of the driver": (human("dan", is_cli_client=True), "collaborator", CLI_CLIENT_ACTIONS, ClientNotAllowed),
+    "client of an admin": (
+        human("ada", is_cli_client=True, is_admin=True), "owner", CLI_CLIENT_ACTIONS, ClientNotAllowed,
+    ),
+    "client of a stranger": (human("sten", is_cli_client=True), "stranger", NOTHING, NotVisible),
+}  # fmt: skip
+"""Everybody else: what they may, and how the rest is refused."""
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize("name", list(TABLE))
-def test_roles_are_cumulative_and_a_closed_room_only_reads(name: str, action: Action) -> None:
-    caller, _, wants = TABLE[name]
-    closed = given(OPENED, *STARTED, RunEnded(RUN, "room_closed"), RoomClosed()).state
-    was_allowed = wants[ACTIONS.index(action)] == YES and caller.principal.kind != "agent"
+@pytest.mark.parametrize(("caller", "have", "may", "refusal"), OTHERS.values(), ids=list(OTHERS))
+def test_every_action_for_everybody_else(
+    caller: Caller, have: Standing, may: frozenset[Action], refusal: type[MinutebookError], action: Action
+) -> None:
+    assert standing(OPEN, ROOM, TENANT, caller) == have
+    assert refusal_of(OPEN, caller, action) is (None if action in may else refusal)
+    assert decide_right(OPEN, ROOM, TENANT, caller, action).allowed is (action in may)
+
+
+def test_a_client_of_a_watcher_may_no_more_than_the_watcher() -> None:
+    caller = human("wanda", is_cli_client=True)
+    refusals = {action: refusal_of(OPEN, caller, action) for action in CLI_CLIENT_ACTIONS}
+    assert refusals == {"read": None, "fork": None, "chat": Forbidden, "queue": Forbidden}
+    assert refusal_of(OPEN, caller, "close") is ClientNotAllowed
+
+
+def test_an_auditor_in_the_room_has_both_rights() -> None:
+    caller = human("carl", is_auditor=True)
+    assert allowed_actions(OPEN, ROOM, TENANT, caller) == [
+        "read", "chat", "verdict", "queue", "unqueue", "driver_request", "fork", "export",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("room", "caller", "have"),
+    [
+        (OPEN, DRIVER, {"collaborator", "driver"}),
+        (OPEN, APPROVER, {"watcher", "approver"}),
+        (OPEN, ADMIN, {"owner", "approver"}),
+        (OPEN, OWNER, {"owner"}),
+        (OPEN, POLICY, {"system", "policy"}),
+        (OPEN, SWEEP, {"system", "server"}),
+        (BY_SYSTEM, SYSTEM, {"system", "driver"}),
+        (OPEN, RUNNING, {"run"}),
+        (OPEN, human("april", tenant="other", is_auditor=True), {"stranger"}),
+    ],
+    ids=str,
+)
+def test_what_a_caller_is_to_the_room(room: Room, caller: Caller, have: set[Standing]) -> None:
+    assert standings(room, ROOM, TENANT, caller) == have
+
+
+def test_an_admin_who_took_the_token_drives_as_long_as_they_are_one() -> None:
+    room = given(OPENED, DriverMoved("human:olga", "human:ada", 2, "taken")).state
+    assert "steer" in allowed_actions(room, ROOM, TENANT, ADMIN)
+    for caller in (human("ada"), human("ada", is_member=True)):
+        assert "steer" not in allowed_actions(room, ROOM, TENANT, caller)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize(("name", "room", "caller"), COLUMNS, ids=[name for name, _, _ in COLUMNS])
+def test_a_closed_room_is_only_looked_at(name: str, room: Room, caller: Caller, action: Action) -> None:
+    was_allowed = decide_right(room, ROOM, TENANT, caller, action).allowed
+    assert set(ACTIONS) - {"read", "fork", "hold", "export"} == OPEN_ROOM_ACTIONS
+    events = () if room.run is None else (RunEnded(room.run.run_id, "room_closed"),)
+    closed = given(OPENED, *PEOPLE, *events, RoomClosed()).state
+    is_run = caller.principal.kind == "agent"
     verdict = decide_right(closed, ROOM, TENANT, caller, action)
-    assert verdict.allowed is (was_allowed and action not in OPEN_ROOM_ACTIONS)
-    if "owner" not in RIGHTS[action]:
-        return
+    assert verdict.allowed is (was_allowed and action not in OPEN_ROOM_ACTIONS and not is_run)
+
+
+@pytest.mark.parametrize("action", [action for action in ACTIONS if "owner" in RIGHTS[action]])
+def test_a_higher_role_may_all_that_a_lower_one_may(action: Action) -> None:
     ranks: list[Standing] = ["watcher", "collaborator", "owner"]
     held = [have in RIGHTS[action] for have in ranks]
     assert held == sorted(held)

@@ -13,21 +13,16 @@ from minutebook.domain.errors import MinutebookError
 from minutebook.domain.events import Recorded
 from minutebook.domain.principals import SERVER
 from minutebook.domain.rooms.commands import AddMember, CloseRoom, EndRun, PostMessage, RemoveMember, StartRun
-from minutebook.domain.rooms.decide import (
-    Context,
-    add_member,
-    close_room,
-    end_run,
-    post_message,
-    remove_member,
-    start_run,
-)
+from minutebook.domain.rooms.decide import close_room
 from minutebook.domain.rooms.events import ROOM_EVENTS
+from minutebook.domain.rooms.members import add_member, remove_member
+from minutebook.domain.rooms.messages import post_message
 from minutebook.domain.rooms.rights import allowed_actions
+from minutebook.domain.rooms.runs import end_run, start_run
 from minutebook.domain.rooms.state import INITIAL, Room, evolve
 from minutebook.domain.visibility import cleared
 from room_samples import EVENTS, RECORDED
-from room_scenes import ADMIN, OPENED, ROOM, RUNNING, STARTED, TENANT, human, pushing
+from room_scenes import ADMIN, OPENED, ROOM, RUNNING, STARTED, TENANT, context_of, human, pushing
 from room_scenes import given as given_room
 
 LOGS = st.lists(RECORDED, max_size=30)
@@ -83,7 +78,7 @@ COMMANDS = st.one_of(
 @given(ROOMS, COMMANDS)
 def test_the_same_command_again_adds_nothing(room: Any, command: AddMember | RemoveMember) -> None:
     decision: Any = add_member if isinstance(command, AddMember) else remove_member
-    context = Context(ADMIN, ROOM, TENANT, len(room.events))
+    context = context_of(ADMIN, len(room.events))
     try:
         events = decision(room.state, command, context).events
     except MinutebookError:
@@ -106,7 +101,7 @@ def test_a_batch_again_adds_nothing(first: int, second: int) -> None:
 
 
 def test_a_hello_again_adds_nothing() -> None:
-    context = Context(RUNNING, ROOM, TENANT, 1)
+    context = context_of(RUNNING, 1)
     events = start_run(given_room(OPENED).state, StartRun("implementer"), context).events
     room = given_room(OPENED, *events).state
     assert start_run(room, StartRun("implementer"), context).events == ()
@@ -134,7 +129,7 @@ def test_a_stranger_may_do_nothing_in_any_room(log: list[Recorded[Any]]) -> None
 @given(LOGS, st.sampled_from(["post", "close", "end"]))
 def test_a_decision_on_any_room_is_events_or_a_refusal(log: list[Recorded[Any]], which: str) -> None:
     room = fold(INITIAL, log)
-    context = Context(RUNNING if which == "end" else ADMIN, ROOM, TENANT, len(log))
+    context = context_of(RUNNING if which == "end" else ADMIN, len(log))
     try:
         match which:
             case "post":

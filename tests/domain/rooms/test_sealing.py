@@ -7,26 +7,23 @@ from typing import Any
 import msgspec
 import pytest
 from minutebook.domain.principals import SERVER
-from minutebook.domain.rooms.commands import CloseRoom, EndRun, PostMessage, StartRun
-from minutebook.domain.rooms.decide import (
-    Context,
-    Decision,
-    Limits,
-    close_room,
-    end_run,
-    post_message,
-    sealing,
-    start_run,
-)
+from minutebook.domain.rooms.commands import CloseRoom, EndRun, PostMessage, SetHold, StartRun
+from minutebook.domain.rooms.context import Decision, Limits
+from minutebook.domain.rooms.decide import close_room, set_hold
 from minutebook.domain.rooms.events import (
+    HoldSet,
     LimitReached,
     MessagePosted,
     ParticipantLeft,
+    QueuedRemoved,
     RoomClosed,
     RunEnded,
     TurnReported,
 )
-from room_scenes import OPENED, OWNER, ROOM, RUN, RUNNING, STARTED, TENANT, asked, given, pushed, pushing
+from minutebook.domain.rooms.messages import post_message
+from minutebook.domain.rooms.runs import end_run, start_run
+from minutebook.domain.rooms.sealing import sealing
+from room_scenes import OPENED, OWNER, RUN, RUNNING, STARTED, asked, context_of, given, pushed, pushing, said
 
 HELLO = PostMessage("hello")
 
@@ -40,7 +37,7 @@ def sealed_by(decide: Any, *, events: int = 100_000, bytes_: int = 1 << 28, stor
     """A decision taken through the limits of its room."""
 
     def both(room: Any, version: int) -> Decision:
-        context = Context(OWNER, ROOM, TENANT, version, stored, Limits(events=events, bytes=bytes_))
+        context = context_of(OWNER, version, stored, Limits(events=events, bytes=bytes_))
         return sealing(room, decide(room, version), context, size)
 
     return both
@@ -129,3 +126,22 @@ def test_a_close_at_the_limit_is_a_close() -> None:
 
 def test_a_command_that_changes_nothing_seals_nothing() -> None:
     given(OPENED, *STARTED).when(sealed_by(pushing(), events=1)).then_nothing()
+
+
+def test_what_waits_is_settled_before_the_limit_seals() -> None:
+    queued = said(MessagePosted("next", delivery="queued"), OWNER)
+    room = given(OPENED, queued)
+    decision = room.when(sealed_by(asked(post_message, PostMessage("last", delivery="queued"), OWNER), events=3)).then(
+        MessagePosted("last", (), "queued"),
+        QueuedRemoved(2),
+        QueuedRemoved(3),
+        LimitReached("events"),
+        RoomClosed("limit"),
+    )
+    assert [new.origin_key for new in decision.events] == [None, "unqueued:2", "unqueued:3", None, "seal"]
+
+
+def test_a_hold_on_a_room_that_is_full_and_closed_seals_nothing_again() -> None:
+    closed = given(OPENED, RoomClosed("limit"))
+    decision = closed.when(sealed_by(asked(set_hold, SetHold("lawsuit"), OWNER), events=2)).then(HoldSet("lawsuit"))
+    assert not decision.seal

@@ -6,18 +6,22 @@ import pytest
 from minutebook.domain.errors import NotVisible, RunNotLive, Sealed
 from minutebook.domain.principals import SERVER, Caller
 from minutebook.domain.rooms.commands import StartRun
-from minutebook.domain.rooms.decide import check_start, start_run
 from minutebook.domain.rooms.events import (
     HarnessReported,
+    MessagePosted,
     ParticipantJoined,
     ParticipantLeft,
     RoomClosed,
     RunEnded,
+    RunRegistered,
+    RunRequested,
     RunStarted,
     ToolCalled,
     TurnReported,
 )
+from minutebook.domain.rooms.runs import check_start, start_run
 from room_scenes import (
+    COLLABORATOR,
     NEXT_RUN,
     OPENED,
     OTHER_ROOM,
@@ -30,6 +34,7 @@ from room_scenes import (
     asked,
     given,
     pushed,
+    said,
 )
 
 HELLO = StartRun("implementer")
@@ -86,4 +91,32 @@ def test_a_closed_room_takes_no_run(decision: object) -> None:
 
 
 def test_a_check_decides_nothing() -> None:
-    given(OPENED).when(asked(check_start, None, RUNNING)).then_nothing()
+    given(OPENED).when(asked(check_start, HELLO, RUNNING)).then_nothing()
+
+
+def test_a_run_that_was_requested_has_its_role_and_prompters_from_there() -> None:
+    queued = said(MessagePosted("docs", delivery="queued"), COLLABORATOR)
+    room = given(
+        OPENED,
+        queued,
+        RunRequested(NEXT_RUN, "tester", (2,), 2, "human:olga"),
+        RunRegistered(NEXT_RUN, "tester", "fix-7", "https://forge.example/app/pulls/7"),
+    )
+    bridge = agent(NEXT_RUN)
+    decision = room.when(asked(start_run, HELLO, bridge)).then(
+        ParticipantJoined(f"agent:{NEXT_RUN}", "tester"), RunStarted(NEXT_RUN, "tester")
+    )
+    assert [new.origin_key for new in decision.events] == [f"run:{NEXT_RUN}:joined", f"run:{NEXT_RUN}:running"]
+    after = given(*room.events, *decision.events)
+    run = after.state.run
+    assert (run.role, run.branch, run.task_url) == ("tester", "fix-7", "https://forge.example/app/pulls/7")
+    assert run.prompted_by == ("human:olga", "human:carl")
+    lost = given(*after.events, RunEnded(NEXT_RUN, "lost")).state
+    assert lost.queue == (), "a run that said hello had its brief"
+
+
+@pytest.mark.parametrize("decision", [start_run, check_start], ids=["start", "check"])
+def test_a_run_that_nobody_registered_has_no_hello(decision: object) -> None:
+    given(OPENED).when(asked(decision, StartRun(), RUNNING)).then_refused(RunNotLive)  # type: ignore[arg-type]
+    waiting = given(OPENED, RunRequested(RUN, "tester", (), 1, "human:olga"))
+    waiting.when(asked(decision, StartRun(), RUNNING)).decided()  # type: ignore[arg-type]

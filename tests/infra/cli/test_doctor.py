@@ -18,7 +18,7 @@ from verbs import Done, at, verb
 
 NAMES = [
     "database", "migrations", "triggers", "functions", "rowSecurity", "grants", "roles", "gaps", "chain", "projections",
-    "parked", "listener", "transactions", "auditFeed",
+    "parked", "jobs", "listener", "transactions", "auditFeed",
 ]  # fmt: skip
 
 
@@ -193,6 +193,33 @@ BROKEN: dict[str, tuple[str, str]] = {
         "INSERT INTO minutebook_views.parked VALUES ('transcript', 2, 3, 'ValueError', 4, now(), now())",
         "transcript: room:bbbbbbbb at 3 (ValueError, 4 tries)",
     ),
+    "jobs failed": (
+        (
+            "INSERT INTO minutebook_jobs.procrastinate_jobs (queue_name, task_name, status)"
+            " VALUES ('post_verdict', 'post_verdict', 'failed')"
+        ),
+        "1 jobs ended badly",
+    ),
+    "jobs waiting": (
+        (
+            "SET search_path = minutebook_jobs;"
+            " INSERT INTO procrastinate_jobs (queue_name, task_name) VALUES ('post_verdict', 'post_verdict');"
+            " UPDATE procrastinate_events SET at = at - interval '5 minutes'"
+        ),
+        "a job has waited for 30",
+    ),
+    "jobs sweep": (
+        "INSERT INTO minutebook_jobs.sweeps VALUES ('expiry', 30, now() - interval '5 minutes')",
+        "sweep expiry was last done 30",
+    ),
+    "jobs process": (
+        (
+            "UPDATE minutebook.streams SET last_ts = last_ts - interval '5 minutes' WHERE id = 1;"
+            " UPDATE minutebook_jobs.processes SET began_at = 'epoch';"
+            " INSERT INTO minutebook_views.checkpoints VALUES ('process:rooms', 2, 3)"
+        ),
+        "process rooms has not answered an event of 30",
+    ),
     "auditFeed": (
         (
             "UPDATE minutebook.log SET audit_feed = true; UPDATE minutebook.events SET ts = ts - interval "
@@ -211,15 +238,16 @@ def test_each_thing_that_is_broken_is_found(database: Any, what: str) -> None:
     with database.connect("app") as app:
         append(app, *(creation(*events(3), stream=name) for name in ("room:aaaaaaaa", "room:bbbbbbbb")))
     with database.connect("postgres") as superuser:
-        if name in ("gaps", "chain", "projections", "auditFeed"):
+        if name in ("gaps", "chain", "projections", "auditFeed") or what == "jobs process":
             with triggers_off(superuser, "events"), triggers_off(superuser, "streams"):
                 superuser.execute(statement)
         else:
             superuser.execute(statement)
     found = faults(database)
     assert words in found[name], found
-    # Nothing else takes the blame, except where the same fault breaks the chain or the grants too.
-    assert set(found) <= {name, "chain", "grants" if what == "roles owner" else name}
+    # Nothing else takes the blame, except where the same fault breaks the chain or the grants too, or another follower.
+    others = {"roles owner": {"grants"}, "projections": {"jobs"}, "jobs process": {"projections"}}
+    assert set(found) <= {name, "chain", *others.get(what, ())}
 
 
 def test_roles_that_could_pass_the_guards_by_are_found(database: Any) -> None:

@@ -1,0 +1,123 @@
+"""The process that works by itself: events answered with jobs, jobs, and sweeps by the clock (`serve --role jobs`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+import structlog
+
+from ..commands.jobs import Job, Process, Sweep
+from ..infra.database import Database
+from ..infra.jobs.connector import jobs_pool
+from ..infra.jobs.engine import POOL_SIZE, JobEngine
+from ..infra.jobs.outbox import Outbox
+from ..infra.jobs.outward import NotifyJob
+from ..infra.notifier import WebhookNotifier
+from ..infra.postgres.listen import Listener
+from ..infra.postgres.pool import make_pool, verify_role
+from ..infra.postgres.retention import purge_expired
+from ..infra.settings import Settings
+
+RETENTION_EVERY_S = 86_400
+RETENTION_LIMIT_S = 3600.0
+CUT_OFF_S = 1.0
+"""This long before the end of the drain, jobs under way are cut off, so that they can still be put back."""
+
+log = structlog.get_logger(__name__)
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a process of this role does."""
+
+    processes: Sequence[Process]
+    jobs: Sequence[Job]
+    sweeps: Sequence[Sweep]
+
+
+async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) -> None:
+    """Work until `stop` is set, then let the jobs under way end. Raises RoleRefused where a role is more than its own,
+    and LookupError where a process is in no migration."""
+    async with contextlib.AsyncExitStack() as stack:
+        work = _work(settings, database, stack)
+        timeout_ms = settings.database.statement_timeout_ms
+        await verify_role(database.url("app"), "app")
+        pool = jobs_pool(database.url("app"), max_size=POOL_SIZE, statement_timeout_ms=timeout_ms)
+        await pool.open(wait=True)
+        stack.push_async_callback(pool.close)
+        engine = JobEngine(pool, database.listen_url, work.jobs, work.sweeps)
+        if work.processes:
+            await _follow(settings, database, work.processes, engine, stack)
+        await engine.run(stop, max(0.0, settings.server.drain_seconds - CUT_OFF_S))
+
+
+async def _follow(
+    settings: Settings,
+    database: Database,
+    processes: Sequence[Process],
+    engine: JobEngine,
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    """Start the outbox of each process, with a listener for them all."""
+    await verify_role(database.url("projector"), "projector")
+    pool = make_pool(
+        database.url("projector"),
+        "projector",
+        max_size=len(processes) + 1,
+        statement_timeout_ms=settings.database.statement_timeout_ms,
+    )
+    await pool.open(wait=True)
+    stack.push_async_callback(pool.close)
+    running: list[Outbox] = []
+
+    def wake(ids: frozenset[int] | None) -> None:
+        for outbox in running:
+            outbox.wake(ids)
+
+    listener = Listener(database.listen_url, wake, database.url("app"))
+    for process in processes:
+        outbox = Outbox(process, engine.app, pool, lambda: listener.is_up)
+        await outbox.check()
+        running.append(outbox)
+    listener.start()
+    stack.push_async_callback(listener.close)
+    for outbox in running:
+        outbox.start()
+        stack.push_async_callback(outbox.close)
+
+
+def _work(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> Work:
+    """Put together what this process does. Whatever it opens is closed by `stack`."""
+    jobs: list[Job] = []
+    notifier = WebhookNotifier.of(settings.notify, _now)
+    if notifier is not None:
+        stack.push_async_callback(notifier.close)
+        jobs.append(NotifyJob(notifier))
+
+    async def retention() -> None:
+        await _purge(database)
+
+    return Work((), jobs, (Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S),))
+
+
+async def _purge(database: Database) -> None:
+    """As the retention role, in sessions of its own. A purge that left something is a sweep that failed: it is said in
+    the log and by the doctor, and comes again (fault B12)."""
+    report = await purge_expired(database.url("retention"), database.url("auditor"))
+    for each in report.tenants:
+        log.info(
+            "expired streams deleted", tenant=each.tenant, streams=each.streams, events=each.events, keys=each.keys
+        )
+    if not report.ok:
+        raise RetentionIncomplete(report.remaining_streams, report.remaining_keys)
+
+
+class RetentionIncomplete(Exception):
+    """So many expired streams and keys are still there."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

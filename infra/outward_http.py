@@ -1,0 +1,213 @@
+"""Calls to the outside: the address is checked where it is connected to, no redirects, bounded in time and size."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import ipaddress
+import socket
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import httpx
+
+from ..commands.jobs import Refused, TryAgain
+
+MAX_CONNECTIONS = 20
+"""Calls at once of one service."""
+
+MAX_RETRY_AFTER_S = 3600
+"""A longer Retry-After is taken for this."""
+
+AGAIN = frozenset({408, 425, 429})
+"""Client errors that pass by themselves; so do all of 500 and above."""
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Answer(NamedTuple):
+    """What came back, a status below 300. body: at most what was asked for; empty where nothing was."""
+
+    status: int
+    body: bytes
+
+
+class MaybeSent(TryAgain):
+    """TryAgain, where the other side may have done what it was asked to."""
+
+
+class OutwardClient:
+    """Calls one configured service. `allow_private`: it may be on this machine or in a private network; else only
+    public addresses are connected to, and only by https. Proxies of the environment are not used: what is behind one
+    could not be checked."""
+
+    def __init__(self, timeout_s: float, *, allow_private: bool) -> None:
+        self._timeout_s = timeout_s
+        self._client = httpx.AsyncClient(
+            transport=_Checked(allow_private=allow_private),
+            timeout=timeout_s,
+            follow_redirects=False,
+            trust_env=False,
+            headers={"Accept-Encoding": "identity", "User-Agent": "minutebook"},
+        )
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+    async def call(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        max_bytes: int = 0,
+    ) -> Answer:
+        """One request. max_bytes: how much of the answer's body is wanted.
+
+        Raises MaybeSent or TryAgain (`unreachable`, `timeout`, `connection_lost`, `rate_limited`, `server_error`), and
+        Refused (`address_refused`, `redirected`, `http_<status>`, `answer_too_large`, `answer_unreadable`).
+        """
+        request = self._client.build_request(method, url, headers=headers, content=content)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = await self._client.send(request, stream=True)
+                try:
+                    _classify(answer)
+                    return Answer(answer.status_code, await _read(answer, max_bytes) if max_bytes else b"")
+                finally:
+                    await answer.aclose()
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            raise TryAgain("unreachable") from None
+        except (TimeoutError, httpx.TimeoutException):
+            raise MaybeSent("timeout") from None
+        except httpx.DecodingError:
+            raise Refused("answer_unreadable") from None
+        except httpx.RequestError:
+            raise MaybeSent("connection_lost") from None
+
+
+def _classify(answer: httpx.Response) -> None:
+    status = answer.status_code
+    if status < 200 or status >= 600:
+        raise Refused("answer_unreadable")
+    if status < 300:
+        return
+    after_s = retry_after_s(answer.headers.get("retry-after"), datetime.now(UTC))
+    is_limited = status == 403 and (after_s is not None or answer.headers.get("x-ratelimit-remaining") == "0")
+    if status in AGAIN or is_limited:
+        raise TryAgain("rate_limited" if status in (429, 403) else f"http_{status}", after_s)
+    if status >= 500:
+        raise MaybeSent("server_error", after_s)
+    raise Refused("redirected" if status < 400 else f"http_{status}")
+
+
+async def _read(answer: httpx.Response, max_bytes: int) -> bytes:
+    if answer.headers.get("content-encoding", "identity") != "identity":
+        # The bytes are counted as they come and never inflated: a small answer could grow past the bound.
+        raise Refused("answer_unreadable")
+    body = bytearray()
+    async for chunk in answer.aiter_raw():
+        body += chunk
+        if len(body) > max_bytes:
+            raise Refused("answer_too_large")
+    return bytes(body)
+
+
+def retry_after_s(text: str | None, now: datetime) -> float | None:
+    """A Retry-After header in seconds from now, 0 to MAX_RETRY_AFTER_S; None where it says nothing."""
+    if text is None:
+        return None
+    if text.strip().isascii() and text.strip().isdigit():
+        return float(min(int(text.strip()[:10]), MAX_RETRY_AFTER_S))
+    try:
+        at = email.utils.parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return min(max((at - now).total_seconds(), 0.0), float(MAX_RETRY_AFTER_S))
+
+
+class _Checked(httpx.AsyncBaseTransport):
+    """Resolves a name once, checks what it means, and connects to exactly that: a name that means something else a
+    moment later (DNS rebinding) changes nothing."""
+
+    def __init__(self, *, allow_private: bool) -> None:
+        self._allow_private = allow_private
+        # A connection that is kept may be closed by the other side at the moment of its next use, and then nobody knows
+        # what became of the request.
+        limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=0)
+        self._inner = httpx.AsyncHTTPTransport(trust_env=False, limits=limits)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See httpx."""
+        host = request.url.raw_host.decode("ascii")
+        addresses = await _resolve(host, request.url.port or (443 if request.url.scheme == "https" else 80))
+        if not all(self._is_allowed(address, request.url.scheme) for address in addresses):
+            raise Refused("address_refused")
+        failure: httpx.RequestError | None = None
+        for address in addresses:
+            pinned = httpx.Request(
+                request.method,
+                request.url.copy_with(host=str(address)),
+                headers=request.headers,  # with the name as Host
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},
+            )
+            try:
+                return await self._inner.handle_async_request(pinned)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failure = error
+        raise failure or httpx.ConnectError("no address")
+
+    def _is_allowed(self, address: Address, scheme: str) -> bool:
+        if is_public(address):
+            return scheme == "https"
+        return self._allow_private and is_private(address)
+
+    async def aclose(self) -> None:
+        """See httpx."""
+        await self._inner.aclose()
+
+
+async def _resolve(host: str, port: int) -> list[Address]:
+    try:
+        return [ipaddress.ip_address(host.strip("[]"))]
+    except ValueError:
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        raise httpx.ConnectError("the name does not resolve") from None
+    texts = dict.fromkeys(str(sockaddr[0]).partition("%")[0] for *_, sockaddr in found)
+    return [ipaddress.ip_address(text) for text in texts]
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the open internet, also where IPv6 wraps an IPv4 one."""
+    inner = _wrapped(address)
+    if inner is not None:
+        return is_public(inner)
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+
+
+def is_private(address: Address) -> bool:
+    """Whether an address is this machine's or of a private network. Link-local ones are not: cloud machines hand out
+    credentials there."""
+    inner = _wrapped(address)
+    if inner is not None:
+        return is_private(inner)
+    refused = address.is_link_local or address.is_multicast or address.is_unspecified or address.is_reserved
+    return address.is_loopback or not (address.is_global or refused)
+
+
+def _wrapped(address: Address) -> Address | None:
+    if isinstance(address, ipaddress.IPv4Address):
+        return None
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)

@@ -1,0 +1,89 @@
+"""What cannot be in the sections of settings_outward.py together."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from urllib.parse import urlsplit
+
+from .settings import Settings, SettingsError, is_loopback
+from .settings_outward import OutwardSection
+from .settings_section import parse_duration
+
+MAX_TIMEOUT_S = 20
+"""Longest wait for an answer; an attempt of a job is a little longer."""
+
+MIN_SECRET_BYTES = 16
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the form of secrets, and none
+
+
+def check_outward(settings: Settings) -> None:
+    """Raises SettingsError with the key and what to do."""
+    launcher, notify, verdicts = settings.launcher, settings.notify, settings.verdicts
+    _check_timeout("launcher", launcher)
+    _check_timeout("notify", notify)
+    _check_timeout("verdicts", verdicts)
+    _check_webhook("launcher", launcher.url, launcher.secret, launcher)
+    _check_webhook("notify", notify.url, notify.secret, notify)
+    if (notify.url is None) != (notify.public_url is None):
+        raise SettingsError("notify.publicUrl: set both url and publicUrl, or neither: a notice has a link.")
+    if notify.public_url is not None:
+        _split("notify.publicUrl", notify.public_url, may_ask=False)
+    if notify.secret is not None and notify.secret == launcher.secret:
+        raise SettingsError("notify.secret must not be launcher.secret: a notice would verify as a launch.")
+    if (verdicts.base_url is None) != (verdicts.token is None):
+        raise SettingsError("verdicts.token: set both baseUrl and token, or neither.")
+    if verdicts.base_url is not None:
+        _check_target("verdicts.baseUrl", verdicts.base_url, verdicts, may_ask=False)
+    if verdicts.token is not None and not (verdicts.token.isascii() and verdicts.token.isprintable()):
+        raise SettingsError("verdicts.token must be visible ASCII (its value is not shown).")
+
+
+def _check_timeout(name: str, section: OutwardSection) -> None:
+    try:
+        timeout_s = parse_duration(section.timeout)
+    except ValueError as error:
+        raise SettingsError(f"{name}.timeout {error}.") from None
+    if not 1 <= timeout_s <= MAX_TIMEOUT_S:
+        raise SettingsError(f"{name}.timeout must be 1s to {MAX_TIMEOUT_S}s.")
+
+
+def _check_webhook(name: str, url: str | None, secret: str | None, section: OutwardSection) -> None:
+    if (url is None) != (secret is None):
+        raise SettingsError(f"{name}.secret: set both url and secret, or neither: every call is signed.")
+    if url is None or secret is None:
+        return
+    _check_target(f"{name}.url", url, section)
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) < MIN_SECRET_BYTES:
+        raise SettingsError(
+            f"{name}.secret must be {SECRET_PREFIX} and the base64 of {MIN_SECRET_BYTES} bytes or more, such as"
+            " `openssl rand -base64 32` gives (its value is not shown)."
+        )
+
+
+def _check_target(key: str, url: str, section: OutwardSection, *, may_ask: bool = True) -> None:
+    scheme, host = _split(key, url, may_ask=may_ask)
+    if section.allow_loopback:
+        return
+    place = key.partition(".")[0]
+    if scheme != "https":
+        raise SettingsError(f"{key} must be https; for a host on this machine set {place}.allowLoopback = true.")
+    if is_loopback(host):
+        raise SettingsError(f"{key} is on this machine: set {place}.allowLoopback = true, or correct it.")
+
+
+def _split(key: str, url: str, *, may_ask: bool) -> tuple[str, str]:
+    try:
+        parts = urlsplit(url)
+        host, has_port = parts.hostname, parts.port != 0
+    except ValueError:
+        host, has_port, parts = None, False, urlsplit("")
+    if not host or not has_port or parts.scheme not in ("http", "https"):
+        raise SettingsError(f"{key} must be a URL such as https://service.example/path.")
+    if parts.username is not None or parts.fragment or (parts.query and not may_ask):
+        raise SettingsError(f"{key} must be a URL without user{'' if may_ask else ', query'} or fragment.")
+    return parts.scheme, host

@@ -1,0 +1,23 @@
+"""What every part of the settings is made of."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+MAX_DURATION_DIGITS = 9
+_DURATION = re.compile(rf"([0-9]{{1,{MAX_DURATION_DIGITS}}})([smhd])")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def parse_duration(text: str) -> int:
+    """`30s`, `15m`, `24h` or `90d` in seconds. Raises ValueError for anything else, white space included."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a whole number with s, m, h or d after it, such as 24h")
+    return int(match[1]) * _UNIT_S[match[2]]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Base of every table of the settings file."""

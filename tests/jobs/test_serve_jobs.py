@@ -1,0 +1,90 @@
+"""`serve` has a process for jobs: in the group of one server, or alone on a machine of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from append_helpers import append, creation, event, events, expire, item, one
+from live_server import LiveServer, until
+
+SWEPT = "SELECT count(*) FROM minutebook_jobs.sweeps w WHERE w.name = 'retention'"
+WORKERS = "SELECT count(*) FROM minutebook_jobs.procrastinate_workers"
+
+
+def jobs_alone(data_dir: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(data_dir), *arguments],
+        env={**env, "MINUTEBOOK_DATABASE_URL": url},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_alone_it_purges_what_expired_and_ends_in_time(database: Any, tmp_path: Path) -> None:
+    with database.connect("app") as app:
+        append(app, creation(*events(3)))
+        append(app, item(3, event(), seal=True))
+    with database.connect("postgres") as superuser:
+        expire(superuser)
+        process = jobs_alone(tmp_path, database.url("app"), "--role", "jobs")
+        try:
+            until(lambda: one(superuser, SWEPT) == 1, 30, "the first retention")
+            assert one(superuser, "SELECT count(*) FROM minutebook.streams") == 0
+            assert one(superuser, WORKERS) == 1
+        finally:
+            began = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            said, complained = process.communicate(timeout=20)
+        assert (process.returncode, said) == (0, ""), complained
+        assert time.monotonic() - began < 9
+        assert one(superuser, WORKERS) == 0
+    assert '"events": 4' in complained
+    assert "Traceback" not in complained
+
+
+def test_it_does_not_start_as_a_role_that_passes_the_guards_by(database: Any, tmp_path: Path) -> None:
+    process = jobs_alone(tmp_path, database.url("postgres"), "--role", "jobs")
+    said, complained = process.communicate(timeout=30)
+    assert (process.returncode, said) == (3, "")
+    assert "is a superuser" in complained
+
+
+def test_a_role_that_is_none_is_refused(tmp_path: Path) -> None:
+    process = jobs_alone(tmp_path, "postgresql://nowhere/x", "--role", "job")
+    _, complained = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "--role must be all, http, projector or jobs." in complained
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Any:
+    with LiveServer(tmp_path / "data") as found:
+        yield found
+
+
+def test_one_server_has_it_and_starts_it_again_when_it_dies(server: LiveServer) -> None:
+    def worker() -> psutil.Process | None:
+        for each in psutil.Process(server.process.pid).children():
+            with contextlib.suppress(psutil.ZombieProcess, psutil.NoSuchProcess):
+                if "jobs" in each.cmdline():
+                    return each
+        return None
+
+    with server.sql() as look:
+        until(lambda: one(look, SWEPT) == 1 and one(look, WORKERS) == 1, 30, "the first retention")
+        first = worker()
+        assert first is not None
+        first.kill()
+        until(lambda: (found := worker()) is not None and found.pid != first.pid, 15, "another worker")
+        until(lambda: one(look, WORKERS) == 2, 15, "its registration beside the dead one's")
+        assert server.stop() == 0
+    assert "Traceback" not in server.logs()
