@@ -71,7 +71,7 @@ def test_two_processes_on_one_hot_stream_both_make_progress(data_dir: Path) -> N
         token = first.token("human:alice", "agents-member")
 
         async def body() -> list[list[Writer]]:
-            deadline = time.monotonic() + 3
+            deadline = time.monotonic() + 2
             sides = [
                 [Writer(lambda server=server: server.url, room, token, f"{name}{n}") for n in range(8)]
                 for server, name in ((first, "a"), (second, "b"))
