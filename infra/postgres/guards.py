@@ -35,6 +35,10 @@ _TRIGGER = re.compile(
     r"CREATE (?:OR REPLACE )?TRIGGER (\w+) (BEFORE|AFTER) ([A-Z ]+?) ON minutebook\.(\w+) (.+?)(?:;|$)", re.DOTALL
 )
 _FUNCTION = re.compile(r"CREATE OR REPLACE FUNCTION minutebook\.(\w+)\((.*?)AS \$\$(.*?)\$\$;", re.DOTALL)
+_AGGREGATE = re.compile(
+    r"CREATE OR REPLACE AGGREGATE minutebook\.(\w+)\([^)]*\) "
+    r"\( SFUNC = (minutebook\.\w+), STYPE = (\w+), PARALLEL = SAFE\);"
+)
 _EXECUTE = re.compile(r"GRANT EXECUTE ON FUNCTION minutebook\.(\w+)\([^)]*\)\s+TO ([^;]+);")
 _SECURITY = re.compile(r"ALTER TABLE minutebook\.(\w+) (ENABLE|FORCE) ROW LEVEL SECURITY;")
 _POLICY = re.compile(r"CREATE POLICY (\w+) ON minutebook\.(\w+)(?: FOR (\w+))?\s+TO ([\w, \n]+?)\s+(?:USING|WITH)\b")
@@ -94,8 +98,11 @@ def function_faults(connection: Connection) -> list[str]:
     """Functions that are missing or altered, that PUBLIC or others may call, or whose search_path is the caller's."""
     granted = {name: frozenset(_names(roles)) for name, roles in _EXECUTE.findall(_text())}
     wanted = {name: ("SECURITY DEFINER" in head, body) for name, head, body in _FUNCTION.findall(_text())}
+    wanted |= {name: (False, f"{step} {state}") for name, step, state in _AGGREGATE.findall(_plain())}
     rows = connection.execute(
-        "SELECT p.proname, p.prosecdef, p.prosrc, coalesce(p.proconfig::text, ''), pg_get_userbyid(p.proowner),"
+        "SELECT p.proname, p.prosecdef, coalesce((SELECT concat_ws(' ', g.aggtransfn::text, g.aggtranstype::regtype,"
+        "   nullif(g.aggfinalfn::oid, 0), g.agginitval) FROM pg_aggregate g WHERE g.aggfnoid = p.oid), p.prosrc),"
+        " coalesce(p.proconfig::text, ''), pg_get_userbyid(p.proowner),"
         " ARRAY(SELECT coalesce(r.rolname, 'PUBLIC')::text"
         "   FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a"
         "   LEFT JOIN pg_roles r ON r.oid = a.grantee WHERE a.grantee <> p.proowner)"

@@ -177,6 +177,7 @@ def check_log(place: Place, logs: dict[str, list[dict[str, Any]]]) -> None:
 
     until(views_are_there, 60, "views that have folded all")
     done = verb("doctor", *here)
+    assert [check for check in done.json["checks"] if not check["ok"]] == []
     assert done.code == 0, done
     with place.servers[0].sql() as look:
         assert one(look, "SELECT count(*) FROM minutebook_views.parked") == 0

@@ -110,6 +110,13 @@ BROKEN: dict[str, tuple[str, str]] = {
         "DROP FUNCTION minutebook.lease_drop_v1(text, text, text, bigint)",
         "function lease_drop_v1 is missing",
     ),
+    "functions aggregate": (
+        (
+            "CREATE OR REPLACE AGGREGATE minutebook.event_chain(text, bytea, integer) ("
+            "SFUNC = minutebook.event_chain_next, STYPE = bytea, INITCOND = 'x')"
+        ),
+        "function event_chain is not the one of this version",
+    ),
     "functions unknown": (
         "CREATE FUNCTION minutebook.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
         "mine is unknown",
