@@ -175,7 +175,7 @@ class Snapshot(Struct, frozen=True):
 
 
 class StoredEvent(Struct, frozen=True):
-    """The part of a stored event that a fold reads."""
+    """The part of a stored event that a fold reads. ts: RFC 3339; only processes are told it."""
 
     seq: int
     type: str
@@ -186,6 +186,7 @@ class StoredEvent(Struct, frozen=True):
     origin_key: str | None
     payload: str
     classes: Sequence[str] = ()
+    ts: str = ""
 
 
 class EventStore(Protocol):

@@ -33,6 +33,11 @@ def room_timeouts(settings: Settings) -> Timeouts:
     )
 
 
+def tool_classes(settings: Settings) -> dict[str, str]:
+    """The visibility class of each tool that has one."""
+    return {name: tool.data_class for name, tool in settings.tools.items() if tool.data_class}
+
+
 def dispatcher_bounds(settings: Settings) -> Bounds:
     """The bounds of a process's dispatcher."""
     limits = settings.limits

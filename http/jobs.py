@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import msgspec
 import structlog
@@ -15,12 +14,11 @@ from ..infra.database import Database
 from ..infra.jobs.connector import jobs_pool
 from ..infra.jobs.engine import POOL_SIZE, JobEngine
 from ..infra.jobs.outbox import Outbox
-from ..infra.jobs.outward import NotifyJob
-from ..infra.notifier import WebhookNotifier
 from ..infra.postgres.listen import Listener
 from ..infra.postgres.pool import make_pool, verify_role
 from ..infra.postgres.retention import purge_expired
 from ..infra.settings import Settings
+from .room_work import room_work
 
 RETENTION_EVERY_S = 86_400
 RETENTION_LIMIT_S = 3600.0
@@ -42,9 +40,9 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
     """Work until `stop` is set, then let the jobs under way end. Raises RoleRefused where a role is more than its own,
     and LookupError where a process is in no migration."""
     async with contextlib.AsyncExitStack() as stack:
-        work = _work(settings, database, stack)
-        timeout_ms = settings.database.statement_timeout_ms
         await verify_role(database.url("app"), "app")
+        work = await _work(settings, database, stack)
+        timeout_ms = settings.database.statement_timeout_ms
         pool = jobs_pool(database.url("app"), max_size=POOL_SIZE, statement_timeout_ms=timeout_ms)
         await pool.open(wait=True)
         stack.push_async_callback(pool.close)
@@ -89,18 +87,15 @@ async def _follow(
         stack.push_async_callback(outbox.close)
 
 
-def _work(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> Work:
+async def _work(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> Work:
     """Put together what this process does. Whatever it opens is closed by `stack`."""
-    jobs: list[Job] = []
-    notifier = WebhookNotifier.of(settings.notify, _now)
-    if notifier is not None:
-        stack.push_async_callback(notifier.close)
-        jobs.append(NotifyJob(notifier))
+    rooms = await room_work(settings, database, stack)
 
     async def retention() -> None:
         await _purge(database)
 
-    return Work((), jobs, (Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S),))
+    purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)
+    return Work(rooms.processes, rooms.jobs, (*rooms.sweeps, purge))
 
 
 async def _purge(database: Database) -> None:
@@ -117,7 +112,3 @@ async def _purge(database: Database) -> None:
 
 class RetentionIncomplete(Exception):
     """So many expired streams and keys are still there."""
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -41,7 +41,7 @@ from ..infra.server_key import server_key
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
 from .app import create_app
-from .bounds import dispatcher_bounds, room_limits, room_timeouts
+from .bounds import dispatcher_bounds, room_limits, room_timeouts, tool_classes
 from .bridges import Bridges
 from .jobs import run_jobs
 from .limits import Limits
@@ -286,7 +286,6 @@ def _attendance(settings: Settings, presence: Presence, stack: contextlib.AsyncE
 
 
 def _rooms(settings: Settings, dispatcher: Dispatcher, redact: Redact, beside: Beside) -> Rooms:
-    classes = {name: tool.data_class for name, tool in settings.tools.items() if tool.data_class}
     return Rooms(
         dispatcher,
         beside=beside,
@@ -296,7 +295,7 @@ def _rooms(settings: Settings, dispatcher: Dispatcher, redact: Redact, beside: B
         new_id=ulid_now,
         entropy=lambda: secrets.randbits(40),
         now=_now,
-        tool_classes=classes,
+        tool_classes=tool_classes(settings),
     )
 
 

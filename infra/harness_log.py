@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from pathlib import Path
@@ -71,6 +72,12 @@ class _Line(msgspec.Struct, rename="camel"):
     caused_by: int | None = None
 
 
+class _Loose(msgspec.Struct, rename="camel"):
+    type: str
+    payload: Any = msgspec.field(default_factory=dict[str, Any])
+    caused_by: int | None = None
+
+
 class _Bye(msgspec.Struct):
     reason: ClaimedReason = "finished"
 
@@ -107,11 +114,11 @@ class HarnessLog:
         if line is None:
             return stand_in(number, "line_too_long", bytes=size)
         try:
-            read = _line.decode(line)
+            read = _read(line)
             if read.type == BYE:
                 self.reason = msgspec.json.decode(read.payload, type=_Bye).reason
                 return None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             return stand_in(number, "unreadable_line", bytes=size)
         cause = read.caused_by if read.caused_by is not None and 0 < read.caused_by < number else None
         return HarnessItem(number, read.type, bytes(read.payload), cause)
@@ -148,6 +155,18 @@ class HarnessLog:
 
 
 _line = msgspec.json.Decoder(_Line)
+
+
+def _read(line: bytes) -> _Line:
+    """Raises ValueError and RecursionError."""
+    try:
+        return _line.decode(line)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # A lone surrogate, NaN, a number without end: what the room makes of such a value is for the server to say.
+        loose = msgspec.convert(json.loads(line), _Loose)
+        return _Line(loose.type, msgspec.Raw(json.dumps(loose.payload).encode()), loose.caused_by)
 
 
 class _Lines:

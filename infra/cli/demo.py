@@ -10,11 +10,12 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import httpx
 import msgspec
 import typer
 
@@ -22,7 +23,8 @@ from ...domain.errors import MinutebookError
 from ...domain.ids import short_id
 from ...domain.principals import DEFAULT_TENANT, Principal
 from ..api_client import Api, Refused, Unreachable
-from ..bridge_player import Player
+from ..bridge_approvals import Verdict
+from ..bridge_feed import RunOver
 from ..database import Database
 from ..dev_issuer import DevelopmentIssuer
 from ..postgres.export import verify_database
@@ -36,8 +38,9 @@ from ..sse_client import Follower
 from ..swe_agent import Run, read_run, with_run_id
 from .access import MEMBERS, OPERATOR, Issued, client_of, guarded_call
 from .common import FINDING, DataDir, fail
+from .demo_runs import HANDOFF, PULL_REQUEST, RunFailed, Worker, meanwhile, review
 from .demo_server import DemoServer, ServerFailed
-from .play import Pace, end_reason, open_room, pace_of
+from .play import Pace, pace_of
 from .render import printable, say
 from .tail import Viewer
 
@@ -45,6 +48,7 @@ DEFAULT_DATA_DIR = Path(".demo")
 RECORDING = "release-notes.traj"
 VIEWER = "human:viewer"
 WORDS = "Nice. I read along while you work: the log keeps both of us."
+STEERING = "Name the oldest release in the test, too."
 
 CATCH_UP_S = 10.0
 """Longest wait for the viewer and for the read models to be where the log is."""
@@ -115,41 +119,102 @@ async def _live(scene: _Scene, number: Iterator[int]) -> tuple[str, int]:
     """Steps over HTTP; the room's id, and the last seq in it."""
     async with client_of(scene.server.url) as client:
         people = Api(client, Issued(scene.issuer, Principal.parse(OPERATOR), DEFAULT_TENANT, (MEMBERS,)))
+        viewer = Api(client, Issued(scene.issuer, Principal.parse(VIEWER), DEFAULT_TENANT, (MEMBERS,)))
         recorded = _recording()
         with _step(next(number), "Open a room"):
-            room_id = await open_room(people, recorded.title)
-            _say(f"room {room_id}: {recorded.title}")
-        run_id = short_id(secrets.randbits(40))
-        run = with_run_id(recorded, run_id)
-        with _step(next(number), "An agent works in it, a person watches live, another one speaks"):
-            watcher = Issued(scene.issuer, Principal.parse(VIEWER), DEFAULT_TENANT, (MEMBERS,))
-            async with _watching(Follower(client, watcher, room_id, after=0)) as watch:
-                agent = Issued(scene.issuer, Principal("agent", run_id), DEFAULT_TENANT, (), room_id, run.role)
-                head = await _play(scene, Api(client, agent), people, room_id, run, run_id)
+            cast = _Cast(scene, client, people, viewer, await _open(people, recorded.title))
+            _say(f"room {cast.room_id}: {recorded.title}")
+        async with _watching(Follower(client, viewer.token, cast.room_id, after=0)) as watch:
+            await _work(cast, recorded, number)
+            with _step(next(number), "A reviewer goes on from the room's brief"):
+                head = await _review(cast)
                 await watch.reach(head)
         with _step(next(number), "The viewer has what the log has"):
-            if watch.seqs != list(range(1, head + 1)):
+            if watch.seqs != list(range(1, len(watch.seqs) + 1)) or len(watch.seqs) < head:
                 raise StepFailed(f"The viewer saw {len(watch.seqs)} entries, but the log has {head}.")
             _say(f"entries 1 to {head}, each once, in order")
-        await people.call("GET", f"/v1/rooms/{room_id}/transcript", params={"minSeq": head, "limit": 1})
-        return room_id, head
+        await people.call("GET", f"/v1/rooms/{cast.room_id}/transcript", params={"minSeq": head, "limit": 1})
+        return cast.room_id, head
 
 
-async def _play(scene: _Scene, bridge: Api, people: Api, room_id: str, run: Run, run_id: str) -> int:
-    half = asyncio.Event()
+async def _open(people: Api, title: str) -> str:
+    """A room of the operator, where the viewer may decide what a run asks for."""
+    members = [{"principal": VIEWER, "role": "watcher", "approver": True}]
+    body = {"dataClass": "internal", "title": title, "members": members}
+    answer = await people.call("POST", "/v1/rooms", body, key=secrets.token_hex(16))
+    return str(answer["id"])
 
-    def told(done: int, total: int) -> None:
-        if done >= total // 2:
-            half.set()
 
-    async def speak() -> None:
-        await half.wait()
-        await people.call("POST", f"/v1/rooms/{room_id}/messages", {"text": WORDS}, key=secrets.token_hex(16))
+class _Cast(msgspec.Struct, frozen=True):
+    """Who acts in the room. people: its owner, who drives it."""
 
-    player = Player(bridge, run_id, run.items, end_reason(run), wait_s=scene.pace.wait_s, told=told)
-    played, _ = await asyncio.gather(player.play(await player.hello()), speak())
-    room = await people.call("GET", f"/v1/rooms/{room_id}")
-    return max(played.seq, int(room["throughSeq"]))
+    scene: _Scene
+    client: httpx.AsyncClient
+    people: Api
+    viewer: Api
+    room_id: str
+
+    def run(self, run_id: str, role: str) -> Api:
+        """A run of the room."""
+        principal = Principal("agent", run_id)
+        return Api(self.client, Issued(self.scene.issuer, principal, DEFAULT_TENANT, (), self.room_id, role))
+
+    async def send(self, api: Api, what: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A command of the room."""
+        return await api.call("POST", f"/v1/rooms/{self.room_id}/{what}", body, key=secrets.token_hex(16))
+
+
+async def _work(cast: _Cast, recorded: Run, number: Iterator[int]) -> None:
+    """The implementer's run, from its hello to its handoff."""
+    run_id = short_id(secrets.randbits(40))
+    worker = Worker(cast.run(run_id, recorded.role), run_id, with_run_id(recorded, run_id), cast.scene.pace)
+    async with contextlib.AsyncExitStack() as stack:
+        with _step(next(number), "An agent works in it, a person watches live, another one speaks and steers"):
+            task = await stack.enter_async_context(worker.at_work())
+            await meanwhile(task, worker.is_halfway.wait())
+            await _steer(cast)
+            async with asyncio.timeout(CATCH_UP_S):
+                await meanwhile(task, worker.is_steered.wait())
+            await meanwhile(task, worker.is_asking.wait())
+        with _step(next(number), "It waits for leave to open a pull request, and the viewer decides"):
+            verdict, _ = await meanwhile(task, _both(worker.ask(), _decide(cast)))
+            if not verdict.allow:
+                raise StepFailed(f"The viewer approved, but the run was told: {verdict.decision}.")
+        with _step(next(number), "It hands over to a reviewer, and ends"):
+            await worker.hand_over(task)
+
+
+async def _steer(cast: _Cast) -> None:
+    await cast.send(cast.people, "messages", {"text": WORDS})
+    room = await cast.people.call("GET", f"/v1/rooms/{cast.room_id}")
+    body = {"text": STEERING, "delivery": "steering", "driverEpoch": room["driverEpoch"]}
+    await cast.send(cast.people, "messages", body)
+
+
+async def _both(asking: Coroutine[Any, Any, Verdict], deciding: Coroutine[Any, Any, None]) -> tuple[Verdict, None]:
+    return await asyncio.gather(asking, deciding)
+
+
+async def _decide(cast: _Cast) -> None:
+    """As a viewer would: look at the card, then approve exactly what it shows."""
+    url = f"/v1/rooms/{cast.room_id}/approvals"
+    async with asyncio.timeout(CATCH_UP_S):
+        while not (cards := (await cast.viewer.call("GET", url))["approvals"]):  # noqa: ASYNC110 - the list is asked for
+            await asyncio.sleep(LOOK_AGAIN_S)
+    card = cards[0]
+    _say(f"agent:{card['runId']} asks for {card['class']}: {card['action']['command']}")
+    body = {"decision": "approved", "actionDigest": card["actionDigest"]}
+    await cast.send(cast.viewer, f"approvals/{card['approvalId']}/decision", body)
+    _say(f"{VIEWER} approves it")
+
+
+async def _review(cast: _Cast) -> int:
+    """The reviewer's run; the room's last seq."""
+    asked = await cast.send(cast.people, "runs", {"role": "reviewer", "pullRequest": PULL_REQUEST})
+    if HANDOFF not in str(asked["brief"]):
+        raise StepFailed("The reviewer's brief does not have the handoff.")
+    _say(f"run {asked['runId']} is told: {HANDOFF}")
+    return await review(cast.run(str(asked["runId"]), "reviewer"))
 
 
 class _Watch:
@@ -252,7 +317,9 @@ def _step(number: int, what: str) -> Generator[None]:
     say(f"\n{number}. {what}", "bold blue")
     try:
         yield
-    except (Refused, Unreachable, ServerFailed, RebuildError, MinutebookError) as error:
+    except TimeoutError as error:
+        raise StepFailed(f"Step {number} failed: nothing came within {CATCH_UP_S:.0f} s.") from error
+    except (Refused, Unreachable, RunOver, RunFailed, ServerFailed, RebuildError, MinutebookError) as error:
         raise StepFailed(f"Step {number} failed: {error}") from error
     say("   passed", "green")
 

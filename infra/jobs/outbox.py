@@ -40,7 +40,8 @@ LIMIT %(limit)s
 
 # An event that is older than its stream is a copy, which a fork brought: its effects are where it was first written.
 _READ: LiteralString = """
-SELECT w.stream_id, e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key, e.payload::text
+SELECT w.stream_id, e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key, e.payload::text,
+    e.classes, to_char(e.ts AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
 FROM unnest(%(ids)s::bigint[], %(afters)s::bigint[], %(throughs)s::bigint[]) AS w (stream_id, after, through)
 JOIN minutebook.streams s ON s.id = w.stream_id
 JOIN minutebook_jobs.processes b ON b.name = %(process)s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
-from ...commands.jobs import Arguments, JobRequest
+from ...commands.jobs import Arguments
 from ...commands.outward import (
     Launch,
     Launcher,
@@ -17,6 +17,7 @@ from ...commands.outward import (
     Verdict,
     VerdictPoster,
 )
+from ...commands.processes.requests import LAUNCH_RUN, NOTIFY, POST_VERDICT
 
 FindLaunch = Callable[[str, str], Awaitable[Launch | None]]
 """By room and run; None where there is nothing to start any more."""
@@ -27,34 +28,17 @@ FindVerdict = Callable[[str, int], Awaitable[Verdict | NotPosted | None]]
 RecordVerdict = Callable[[str, int, Posted | NotPosted], Awaitable[None]]
 """Appends the outcome, with a fixed key."""
 
+Holds = Callable[[Notice], Awaitable[bool]]
+"""Whether a notice is still worth telling."""
+
 NotLaunched = Callable[[str, str, str], Awaitable[None]]
 """Hears room, run and reason where a run could not be handed over."""
-
-
-def launch_request(room: str, run_id: str) -> JobRequest:
-    """The job that hands a run to the launcher."""
-    return JobRequest(LaunchJob.name, f"launch:{room}:{run_id}", {"room": room, "run": run_id})
-
-
-def notice_request(notice: Notice) -> JobRequest:
-    """The job that tells of a notice, which has ids only and so goes along."""
-    arguments = {"kind": notice.kind, "room": notice.room, "seq": notice.seq, "ts": notice.ts}
-    if notice.run_id is not None:
-        arguments["run"] = notice.run_id
-    if notice.approval_id is not None:
-        arguments["approval"] = notice.approval_id
-    return JobRequest(NotifyJob.name, f"notify:{notice.room}:{notice.seq}:{notice.kind}", arguments)
-
-
-def verdict_request(room: str, seq: int) -> JobRequest:
-    """The job that brings a verdict to its pull request."""
-    return JobRequest(VerdictJob.name, f"verdict:{room}:{seq}", {"room": room, "seq": seq})
 
 
 class LaunchJob:
     """Hands a run to the launcher. At least once: the launcher knows a repetition by its webhook-id."""
 
-    name: ClassVar[str] = "launch_run"
+    name: ClassVar[str] = LAUNCH_RUN
     is_exclusive: ClassVar[bool] = False
 
     def __init__(self, launcher: Launcher, find: FindLaunch, not_launched: NotLaunched) -> None:
@@ -76,25 +60,26 @@ class LaunchJob:
 class NotifyJob:
     """Tells of a notice. At least once, likewise; a notice that cannot be told is dropped with a line in the log."""
 
-    name: ClassVar[str] = "notify"
+    name: ClassVar[str] = NOTIFY
     is_exclusive: ClassVar[bool] = False
 
-    def __init__(self, notifier: Notifier) -> None:
+    def __init__(self, notifier: Notifier, holds: Holds | None = None) -> None:
         self._notifier = notifier
+        self._holds = holds
 
     async def run(self, arguments: Arguments) -> None:
         """See commands.jobs.Job."""
         kind: NoticeKind = arguments["kind"]
-        await self._notifier.notify(
-            Notice(
-                kind,
-                arguments["room"],
-                arguments["seq"],
-                arguments["ts"],
-                arguments.get("run"),
-                arguments.get("approval"),
-            )
+        notice = Notice(
+            kind,
+            arguments["room"],
+            arguments["seq"],
+            arguments["ts"],
+            arguments.get("run"),
+            arguments.get("approval"),
         )
+        if self._holds is None or await self._holds(notice):
+            await self._notifier.notify(notice)
 
     async def give_up(self, arguments: Arguments, reason: str) -> None:
         """See commands.jobs.Job."""
@@ -103,7 +88,7 @@ class NotifyJob:
 class VerdictJob:
     """Brings a verdict to its pull request, once (SC-14), and records what came of it."""
 
-    name: ClassVar[str] = "post_verdict"
+    name: ClassVar[str] = POST_VERDICT
     is_exclusive: ClassVar[bool] = True
 
     def __init__(self, poster: VerdictPoster, find: FindVerdict, record: RecordVerdict) -> None:

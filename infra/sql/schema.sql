@@ -1949,6 +1949,7 @@ CREATE TABLE minutebook.runs (
     run_id text NOT NULL,
     stream_id bigint NOT NULL,
     state text NOT NULL,
+    known_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT runs_state_known CHECK ((state = ANY (ARRAY['requested'::text, 'running'::text, 'ended'::text])))
 );
 
@@ -2315,6 +2316,10 @@ CREATE INDEX idempotency_stream ON minutebook.idempotency USING btree (stream_id
 
 CREATE INDEX runs_by_stream ON minutebook.runs USING btree (stream_id);
 
+-- Name: runs_under_way; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX runs_under_way ON minutebook.runs USING btree (stream_id) WHERE (state = ANY (ARRAY['requested'::text, 'running'::text]));
+
 -- Name: idx_procrastinate_jobs_worker_not_null; Type: INDEX; Schema: minutebook_jobs; Owner: minutebook_owner
 
 CREATE INDEX idx_procrastinate_jobs_worker_not_null ON minutebook_jobs.procrastinate_jobs USING btree (worker_id) WHERE ((worker_id IS NOT NULL) AND (status = 'doing'::minutebook_jobs.procrastinate_job_status));
@@ -2358,6 +2363,10 @@ CREATE INDEX room_list_by_person ON minutebook_views.room_list USING gin (people
 -- Name: room_list_by_tenant; Type: INDEX; Schema: minutebook_views; Owner: minutebook_projector
 
 CREATE INDEX room_list_by_tenant ON minutebook_views.room_list USING btree (tenant, room_id);
+
+-- Name: room_list_lent; Type: INDEX; Schema: minutebook_views; Owner: minutebook_projector
+
+CREATE INDEX room_list_lent ON minutebook_views.room_list USING btree (stream_id) WHERE ((NOT sealed) AND ((state ->> 'system_holder'::text) IS NOT NULL) AND ((state ->> 'driver'::text) ~~ 'human:%'::text));
 
 -- Name: events events_advance; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
+from append_helpers import one
 from bridges import Bridge, code, frames, item, new_run_id
-from live_server import LiveServer, open_room
+from live_server import LiveServer, open_room, until
 
 LIMIT = {"kind": "limit", "limit": "concurrent_run"}
 
@@ -142,6 +144,25 @@ def test_law_25_a_displaced_bridge_of_the_same_run_appends_nothing_in_any_way(se
     assert [code(attempt) for attempt in attempts] == [(409, "lease_lost")] * 5
     assert len(zombie.log()) == before
     assert newest.push(item(2)).status_code == 200
+
+
+def test_a_lease_that_is_lost_while_a_batch_waits_refuses_the_batch(server: LiveServer) -> None:
+    """The batch was decided under the old lease and stands behind the hello that takes it: the append tells."""
+    old = Bridge(server).hello()
+    new = Bridge(server, old.room, old.run_id)
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND usename = 'minutebook_app'"
+    with server.sql() as holder, server.sql() as look, ThreadPoolExecutor(2) as pool:
+        holder.autocommit = False
+        holder.execute("SELECT FROM minutebook.streams WHERE name = %s FOR UPDATE", (f"room:{old.room}",))
+        taking = pool.submit(new.hello)
+        until(lambda: one(look, waiting) == 1, what="the hello")
+        pushing = pool.submit(old.push, *[item(n) for n in range(1, 51)])
+        until(lambda: one(look, waiting) == 2, what="the batch")
+        holder.rollback()
+        assert code(pushing.result()) == (409, "lease_lost")
+        taking.result()
+    assert len(old.log()) == 3
+    assert new.push(*[item(n) for n in range(1, 51)]).json() == {"afterHarnessSeq": 50, "afterStatusSeq": 0}
 
 
 def test_a_lease_that_is_none_is_named(server: LiveServer) -> None:

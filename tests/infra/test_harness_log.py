@@ -45,7 +45,8 @@ def test_an_items_number_is_its_lines_and_what_else_a_line_says_is_passed_over(t
     ("bad", "error"),
     [
         ("Traceback (most recent call last):\n", "unreadable_line"),
-        ('{"type": "turn", "payload": {"a": NaN}}\n', "unreadable_line"),
+        ('{"type": "turn", "payload": {"a": }}\n', "unreadable_line"),
+        ("[" * 100_000 + "\n", "unreadable_line"),
         ('{"type": 1, "payload": {}}\n', "unreadable_line"),
         ('["a"]\n', "unreadable_line"),
         (f'{{"type":"turn","payload":"{"x" * MAX_LINE_BYTES}"}}\n', "line_too_long"),
@@ -58,6 +59,15 @@ def test_a_line_that_is_no_item_is_stood_in_for(tmp_path: Path, bad: str, error:
     assert [item.seq for item in items] == [1, 2, 3]
     assert payloads(items)[1] == {"kind": "harness_error", "error": error, "bytes": len(bad.rstrip("\n"))}
     assert payloads(items)[2]["n"] == 3
+
+
+@pytest.mark.parametrize("value", ["NaN", '"\\ud800"', "1e400", "[Infinity]"])
+def test_a_value_that_json_does_not_have_is_the_servers_to_judge(tmp_path: Path, value: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(f'{{"type": "turn", "payload": {{"a": {value}}}, "causedBy": null}}\n')
+    (item,) = read(log)
+    assert (item.type, item.seq) == ("turn", 1)
+    assert "a" in json.loads(item.payload)
 
 
 def test_bytes_that_are_no_utf_8_are_an_unreadable_line(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from job_steps import drained, engine_of, eventually, jobs_pool_of, outbox_of, r
 from minutebook.commands.jobs import JobRequest
 from minutebook.commands.outward import Launch, Notice, NotPosted, Posted, Verdict
 from minutebook.commands.ports import StoredEvent
+from minutebook.commands.processes.requests import launch_request, notice_request, verdict_request
 from minutebook.infra.jobs import engine as engine_module
 from minutebook.infra.jobs.backoff import Backoff
 from minutebook.infra.jobs.engine import Timing
@@ -22,9 +23,6 @@ from minutebook.infra.jobs.outward import (
     LaunchJob,
     NotifyJob,
     VerdictJob,
-    launch_request,
-    notice_request,
-    verdict_request,
 )
 from minutebook.infra.jobs.rescue import rescue
 from minutebook.infra.launcher import WebhookLauncher

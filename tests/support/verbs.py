@@ -81,6 +81,16 @@ class Process:
         """What stderr had so far."""
         return "".join(self._errors)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
+    def kill(self) -> None:
+        """SIGKILL, as by the machine's end."""
+        self._process.kill()
+        self._process.wait(LINE_S)
+
     def interrupt(self) -> int:
         """Ctrl-C; the exit code."""
         self._process.send_signal(signal.SIGINT)

@@ -15,8 +15,9 @@ from live_server import until
 from verbs import verb
 
 STEPS = (
-    "Start a server", "Open a room", "An agent works in it", "The viewer has what the log has", "Verify the hash chain",
-    "Try to rewrite the log", "Compare every read model",
+    "Start a server", "Open a room", "An agent works in it", "It waits for leave to open a pull request",
+    "It hands over to a reviewer", "A reviewer goes on from the room's brief", "The viewer has what the log has",
+    "Verify the hash chain", "Try to rewrite the log", "Compare every read model",
 )  # fmt: skip
 
 
@@ -39,12 +40,22 @@ def test_the_demo_shows_everything_and_leaves_a_server_that_can_be_used(tmp_path
         assert f"\n{number}. {step}" in done.stdout
     assert done.stdout.count("\n   passed\n") == len(STEPS)
     assert done.stdout.count("refused: permission denied for table events (42501)") == 3
-    assert "human:operator (owner) Nice." in done.stdout
+    for words in (
+        "human:operator (owner) Nice.",
+        "human:viewer (watcher) approval approved",
+        "handoff to reviewer 0123abcd",
+        "verdict approve 0123abcd",
+    ):
+        assert words in done.stdout
+    order = ["delivered", "approval requested", "approval approved", "tool result ok https", "run requested", "verdict"]
+    places = [done.stdout.index(f" {words}") for words in order]
+    assert places == sorted(places)
+    head = int(re.findall(r"^   entries 1 to (\d+), each once, in order$", done.stdout, re.MULTILINE)[0])
     left = dict(re.findall(r"^  (\w+) +(\S.*)$", done.stdout[done.stdout.index("The server goes on.") :], re.MULTILINE))
     pid = int(left["stop"].removeprefix("kill "))
     try:
         with httpx.Client(base_url=left["url"], headers={"authorization": f"Bearer {left['token']}"}) as client:
-            assert client.get(f"/v1/rooms/{left['room']}").json()["throughSeq"] == 58
+            assert client.get(f"/v1/rooms/{left['room']}").json()["throughSeq"] >= head > 70
         tail = verb("tail", left["room"], "--url", left["url"], "--data-dir", folder / ".demo", "--no-follow")
         assert "run ended" in tail.out
         assert left["watch"].endswith(f"tail {left['room']} --url {left['url']} --data-dir '{folder / '.demo'}'")

@@ -1,0 +1,111 @@
+"""What rooms do without anybody asking, put together for the process of jobs: sweeps, reactions, and their jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from ulid_transform import ulid_now
+
+from ..commands.dispatcher import Dispatcher, Fingerprints
+from ..commands.jobs import Job, Process, Sweep
+from ..commands.processes.approval_expiry import ApprovalExpiry
+from ..commands.processes.driver_lease import DriverLease
+from ..commands.processes.lookups import Lookups
+from ..commands.processes.room_outbox import RoomOutbox
+from ..commands.processes.run_sweep import RunSweep
+from ..commands.processes.server_acts import ServerActs
+from ..infra.database import Database
+from ..infra.jobs.outward import LaunchJob, NotifyJob, VerdictJob
+from ..infra.launcher import WebhookLauncher
+from ..infra.notifier import WebhookNotifier
+from ..infra.postgres.appender import Appender
+from ..infra.postgres.due import PostgresDue
+from ..infra.postgres.pool import make_pool
+from ..infra.postgres.store import PostgresStore
+from ..infra.redaction.setup import redactor_of
+from ..infra.server_key import server_key
+from ..infra.settings import Settings
+from ..infra.verdict_poster import GitHubVerdicts
+from .bounds import dispatcher_bounds, room_limits, room_timeouts, tool_classes
+
+SWEEP_S = 30
+"""Between two looks at drivers and runs (rooms.md, Driver token)."""
+
+EXPIRY_S = 15
+"""Between two looks at approvals: an expiry is applied within 30 s, the look and the tick included."""
+
+
+class RoomWork(Struct, frozen=True):
+    """What the process of jobs does for rooms."""
+
+    processes: Sequence[Process]
+    jobs: Sequence[Job]
+    sweeps: Sequence[Sweep]
+
+
+async def room_work(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> RoomWork:
+    """Open what it needs, to be closed by `stack`. The role of `database` is verified already."""
+    pool = make_pool(
+        database.url("app"),
+        "app",
+        max_size=settings.database.pool_size,
+        statement_timeout_ms=settings.database.statement_timeout_ms,
+    )
+    await pool.open(wait=True)
+    stack.push_async_callback(pool.close)
+    appender = Appender(pool)
+    appender.start()
+    stack.push_async_callback(appender.close)
+    acts = _acts(settings, PostgresStore(pool, appender))
+    due = PostgresDue(pool)
+    jobs = _jobs(settings, Lookups(acts, due), stack)
+    names = {job.name for job in jobs}
+    process = RoomOutbox(
+        launches=LaunchJob.name in names, notifies=NotifyJob.name in names, posts=VerdictJob.name in names
+    )
+    sweeps = (
+        Sweep("drivers", SWEEP_S, DriverLease(due, acts, _now).run),
+        Sweep("runs", SWEEP_S, RunSweep(due, acts, _now).run),
+        Sweep("approvals", EXPIRY_S, ApprovalExpiry(due, acts, _now).run),
+    )
+    return RoomWork((process,), jobs, sweeps)
+
+
+def _acts(settings: Settings, store: PostgresStore) -> ServerActs:
+    return ServerActs(
+        Dispatcher(store, Fingerprints(server_key(settings)), dispatcher_bounds(settings)),
+        limits=room_limits(settings),
+        timeouts=room_timeouts(settings),
+        redact=redactor_of(settings).value,
+        new_id=ulid_now,
+        entropy=lambda: secrets.randbits(40),
+        now=_now,
+        tool_classes=tool_classes(settings),
+    )
+
+
+def _jobs(settings: Settings, rooms: Lookups, stack: contextlib.AsyncExitStack) -> list[Job]:
+    """Those whose outside is configured."""
+    jobs: list[Job] = []
+    launcher = WebhookLauncher.of(settings.launcher, _now)
+    if launcher is not None:
+        stack.push_async_callback(launcher.close)
+        jobs.append(LaunchJob(launcher, rooms.launch, rooms.not_launched))
+    notifier = WebhookNotifier.of(settings.notify, _now)
+    if notifier is not None:
+        stack.push_async_callback(notifier.close)
+        jobs.append(NotifyJob(notifier, rooms.holds))
+    poster = GitHubVerdicts.of(settings.verdicts)
+    if poster is not None:
+        stack.push_async_callback(poster.close)
+        jobs.append(VerdictJob(poster, rooms.verdict, rooms.settle))
+    return jobs
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)

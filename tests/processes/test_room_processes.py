@@ -1,0 +1,227 @@
+"""What rooms do without anybody asking, by two real processes of jobs beside one server, and real servers outside."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from bridges import Bridge, item, new_run_id
+from live_server import LiveServer, open_room, until
+from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
+from minutebook.commands.ports import no_redaction
+from minutebook.commands.processes.approval_expiry import ApprovalExpiry
+from minutebook.commands.processes.server_acts import ServerActs
+from minutebook.domain.rooms.context import Limits
+from minutebook.infra.postgres.appender import Appender
+from minutebook.infra.postgres.due import PostgresDue
+from minutebook.infra.postgres.pool import make_pool
+from minutebook.infra.postgres.store import PostgresStore
+from outside import SECRET, Forge, Outside, Reply, serving
+from ulid_transform import ulid_now
+
+PULL = "https://github.com/acme/widget/pull/7"
+OTHER_SECRET = "whsec_" + base64.b64encode(b"another one of 32 bytes or more.").decode()
+SOON_S = 60.0
+"""A time of the settings below, and the 30 s until the next sweep."""
+
+
+class World(NamedTuple):
+    """A server with all its roles, another process of jobs beside it, and what they call."""
+
+    server: LiveServer
+    launcher: Outside
+    hooks: Outside
+    forge: Forge
+
+    def kinds(self, outside: Outside, name: str, value: str) -> list[str]:
+        """The types of the webhooks whose data has that field."""
+        with outside.lock:
+            told = [each.json for each in outside.requests]
+        return [each["type"] for each in told if each["data"].get(name) == value]
+
+
+def config(launcher: Outside, hooks: Outside, forge: Forge) -> str:
+    """Short waits, and everything outside on this machine."""
+    return f"""
+[timeouts]
+driverAwaySeconds = 3
+driverIdleSeconds = 3
+runLostSeconds = 15
+runNeverJoinedSeconds = 8
+presenceSeconds = 1
+[limits]
+roomToolIntervalMs = 0
+[launcher]
+url = "{launcher.url}/runs"
+secret = "{SECRET}"
+allowLoopback = true
+[notify]
+url = "{hooks.url}/hook"
+secret = "{OTHER_SECRET}"
+publicUrl = "https://rooms.example"
+allowLoopback = true
+[verdicts]
+baseUrl = "{forge.url}"
+token = "right"
+allowLoopback = true
+"""
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    folder = Path(tempfile.mkdtemp(prefix="mbt"))
+    forge = Forge()
+    with (
+        serving(Outside(lambda _: Reply(202))) as launcher,
+        serving(Outside(lambda _: Reply(202))) as hooks,
+        serving(forge),
+    ):
+        with LiveServer(folder, config=config(launcher, hooks, forge)) as server:
+            env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
+            with (folder / "jobs.stderr").open("w") as stderr:
+                second = subprocess.Popen(
+                    [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(folder),
+                     "--role", "jobs"],
+                    env={**env, "MINUTEBOOK_DATABASE_URL": server.database_url("app")}, stderr=stderr,
+                )  # fmt: skip
+            try:
+                with server.sql() as look:
+                    count = "SELECT count(*) FROM minutebook_jobs.procrastinate_workers"
+                    until(lambda: look.execute(count).fetchone() == (2,), 30, "two processes of jobs")
+                yield World(server, launcher, hooks, forge)
+                assert second.poll() is None, "the second process of jobs ended by itself"
+            finally:
+                second.terminate()
+                second.wait(20)
+        server.assert_no_token_in_logs()
+        assert "sweep failed" not in server.logs() + (folder / "jobs.stderr").read_text()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def kinds_of(client: Any, room: str) -> list[dict[str, Any]]:
+    """The payloads of a room's log."""
+    events = client.get(f"/v1/rooms/{room}/events", params={"limit": 500}).json()["events"]
+    return [{"type": each["type"], "actor": each["actor"], **each["payload"]} for each in events]
+
+
+def found(client: Any, room: str, **fields: Any) -> Callable[[], list[dict[str, Any]]]:
+    """Looks for the events with these fields."""
+    return lambda: [each for each in kinds_of(client, room) if fields.items() <= each.items()]
+
+
+def test_a_person_who_is_away_loses_the_token_once(world: World) -> None:
+    system, carl = world.server.client("system:triage"), world.server.client("human:carl")
+    room = open_room(system, members=[{"principal": "human:carl", "role": "collaborator"}])
+    assert carl.post(f"/v1/rooms/{room}/driver/request", json={}).json()["driver"] == "human:carl"
+    lapsed = found(system, room, reason="lease_expired")
+    until(lambda: bool(lapsed()), SOON_S, "the end of the driver's lease")
+    (only,) = lapsed()
+    assert (only["from"], only["to"], only["epoch"]) == ("human:carl", "system:triage", 3)
+
+
+def test_silent_runs_end_and_the_queue_gets_its_messages_back(world: World) -> None:
+    bridge = Bridge(world.server).hello()
+    waiting = open_room(bridge.alice)
+    asked = bridge.alice.post(f"/v1/rooms/{waiting}/runs", json={"role": "implementer"})
+    assert asked.status_code == 202, asked.text
+    lost = found(bridge.alice, bridge.room, phase="ended", runId=bridge.run_id)
+    never = found(bridge.alice, waiting, phase="ended", runId=asked.json()["runId"])
+    until(lambda: bool(lost() and never()), SOON_S, "the end of both runs")
+    assert [each["reason"] for each in lost()] == ["lost"]
+    assert [each["reason"] for each in never()] == ["never_joined"]
+    told = lambda: world.kinds(world.hooks, "runId", bridge.run_id)  # noqa: E731
+    until(lambda: told() == ["run.ended"], what="one notice of it")
+
+
+def test_a_requested_run_reaches_the_launcher_with_its_brief(world: World) -> None:
+    alice = world.server.member("alice")
+    room = open_room(alice)
+    queued = alice.post(f"/v1/rooms/{room}/messages", json={"text": "mind the gap", "delivery": "queued"})
+    assert queued.status_code == 201, queued.text
+    run_id = alice.post(f"/v1/rooms/{room}/runs", json={"role": "implementer"}).json()["runId"]
+    until(lambda: world.kinds(world.launcher, "runId", run_id) == ["run.requested"], what="the launcher's webhook")
+    (data,) = [each.json["data"] for each in world.launcher.requests if each.json["data"]["runId"] == run_id]
+    assert (data["roomId"], data["role"]) == (room, "implementer")
+    assert data["claim"] == {"roomId": room, "runId": run_id, "role": "implementer"}
+    assert "mind the gap" in data["brief"]
+
+
+def test_an_approval_is_told_of_and_expires_once(world: World) -> None:
+    """The clock of two servers is put forward; the one that the run waits at is not."""
+    bridge = Bridge(world.server).hello()
+    answer = bridge.ask("e1")
+    assert answer.status_code == 200, answer.text
+    approval = answer.json()["approvalId"]
+    until(lambda: world.kinds(world.hooks, "approvalId", approval) == ["approval.pending"], what="the notice")
+
+    def listed() -> bool:
+        row = bridge.alice.get(f"/v1/rooms/{bridge.room}/approvals", params={"state": "pending"}).json()
+        return [each["approvalId"] for each in row["approvals"]] == [approval]
+
+    until(listed, what="the request in the read model")
+    later = datetime.now(UTC) + timedelta(minutes=31)
+    asyncio.run(expire_at_two_servers(world.server, later))
+    (decided,) = found(bridge.alice, bridge.room, type="approval_decided")()
+    assert (decided["approvalId"], decided["decision"]) == (approval, "expired")
+    assert decided["actor"] == {"kind": "system", "id": "minutebook"}
+
+
+async def expire_at_two_servers(server: LiveServer, later: datetime) -> None:
+    """Two sweeps at once, each with its own connections."""
+
+    async def one_server() -> None:
+        async with make_pool(server.database_url("app"), "app", max_size=3, statement_timeout_ms=10_000) as pool:
+            appender = Appender(pool)
+            appender.start()
+            store = PostgresStore(pool, appender)
+            acts = ServerActs(
+                Dispatcher(store, Fingerprints(b"k" * 32), Bounds()),
+                limits=Limits(), redact=no_redaction, new_id=ulid_now, entropy=lambda: 0, now=lambda: later,
+                tool_classes={},
+            )  # fmt: skip
+            try:
+                await ApprovalExpiry(PostgresDue(pool), acts, lambda: later).run()
+            finally:
+                await appender.close()
+
+    await asyncio.gather(one_server(), one_server())
+
+
+def test_a_verdict_becomes_one_comment_and_the_room_hears_of_it(world: World) -> None:
+    system, run_id = world.server.client("system:triage"), new_run_id()
+    room = open_room(system, repository="acme/widget", dataClass="public")
+    body = {"roomId": room, "role": "reviewer", "taskUrl": PULL}
+    registered = system.put(f"/v1/runs/{run_id}", json=body)
+    assert registered.is_success, registered.text
+    bridge = Bridge(world.server, room, run_id, role="reviewer").hello()
+    arguments = {"verdict": "approve", "summary": "Fine as it is.", "commit": "abcdef1"}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+            "params": {"name": "room_verdict", "arguments": arguments}}  # fmt: skip
+    headers = {"accept": "application/json, text/event-stream"}
+    said = bridge.client.post("/mcp", json=call, headers=headers)
+    assert said.status_code == 200, said.text
+    posted = found(system, room, kind="verdict_posted")
+    until(lambda: bool(posted()), 20, "the outcome of the verdict")
+    (given,) = found(system, room, kind="review_verdict")()
+    (only,) = posted()
+    assert only["url"] == "https://forge.example/c/1"
+    (comment,) = world.forge.comments
+    assert comment["body"].startswith(f"<!-- minutebook:room={room}:seq={only['ref']} -->")
+    assert "Fine as it is." in comment["body"]
+    assert given["pullRequest"] == PULL
+
+
+def test_a_pause_is_told_of_and_chat_is_not(world: World) -> None:
+    bridge = Bridge(world.server).hello()
+    assert bridge.push(item(1, payload={"kind": "harness_paused"})).status_code == 200
+    until(lambda: "room.waiting" in world.kinds(world.hooks, "runId", bridge.run_id), what="the notice")
