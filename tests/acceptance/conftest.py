@@ -50,13 +50,6 @@ def other(server: LiveServer) -> Iterator[LiveServer]:
         yield live
 
 
-@pytest.fixture
-def data_dir() -> Iterator[Path]:
-    """A data directory for servers that are killed."""
-    with tempfile.TemporaryDirectory(prefix="mba") as folder:
-        yield Path(folder) / "data"
-
-
 class Left(NamedTuple):
     """What nobody looks after. waiting: the bridge of a run whose request nobody decides, and the request; reviewer:
     that of one that said a verdict, whose seq that is."""
