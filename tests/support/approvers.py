@@ -54,3 +54,13 @@ def both_decide(
     assert (lost.status_code, lost.json()["code"]) == (409, "already_decided"), lost.text
     assert lost.json()["decision"] == WORDS[winner]
     return WORDS[winner], winner
+
+
+def approvers_at(*servers: LiveServer) -> list[httpx.Client]:
+    """The two approvers, each at a server."""
+    return [server.client(f"human:{name}") for name, server in zip(APPROVERS, servers, strict=True)]
+
+
+def decisions(bridge: Bridge) -> list[dict[str, Any]]:
+    """All decisions in the room's log."""
+    return [event for event in bridge.log() if event["type"] == "approval_decided"]
