@@ -40,7 +40,14 @@ log = structlog.get_logger(__name__)
 
 def jobs_pool(url: str, *, max_size: int, statement_timeout_ms: int) -> Pool:
     """A pool as the app role whose sessions see the engine's schema, not yet open."""
-    return make_pool(url, "app", max_size=max_size, statement_timeout_ms=statement_timeout_ms, search_path=SEARCH_PATH)
+    return make_pool(
+        url,
+        "app",
+        max_size=max_size,
+        statement_timeout_ms=statement_timeout_ms,
+        search_path=SEARCH_PATH,
+        name="jobs",
+    )
 
 
 class Connector(procrastinate.PsycopgConnector):

@@ -131,6 +131,7 @@ def make_pool(
     min_size: int = 1,
     checked: bool = True,
     search_path: str = "pg_catalog, pg_temp",
+    name: str | None = None,
 ) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
     """A pool of autocommit connections as `role`, not yet open. `checked` verifies the role of every connection; call
     verify_role before opening it, to hear the reason."""
@@ -158,7 +159,7 @@ def make_pool(
         kwargs={
             "autocommit": True,
             "connect_timeout": CONNECT_TIMEOUT_S,
-            "application_name": f"minutebook {role}",
+            "application_name": f"minutebook {name or role}",
             **_DEAD_PEER,
         },
         configure=cast("Callable[[psycopg.AsyncConnection[Any]], Awaitable[None]]", configure),

@@ -460,6 +460,7 @@ BEGIN
         END IF;
         IF v_outcomes[v_n] = 'appended' AND it.count > 0 THEN
             v_newest[it.s] := v_n;
+            v_refused_to[it.s] := NULL;
         ELSE
             v_behind[v_n] := v_newest[it.s];  -- the item of this batch whose last event is the head that it found
         END IF;

@@ -90,7 +90,7 @@ def test_what_appends_nothing_answers_the_head_it_found_within_the_batch(app: An
         item(2),
         item(2, *events(2)),
         item(4, **key("empty")),
-        item(3, event()),
+        item(2, event()),
         item(4, event(), **key("old")),
         item(4, event()),
         item(5),
@@ -101,6 +101,14 @@ def test_what_appends_nothing_answers_the_head_it_found_within_the_batch(app: An
     assert_true(app, results, [ROOM] * 7)
     kept = json.loads(one(app, "SELECT body FROM minutebook.idempotency WHERE key = 'empty'"))
     assert kept == {"seq": 4, "chain": results[1].chain, "ok": True}
+
+
+def test_an_item_that_stands_on_a_refused_one_conflicts_whatever_version_it_meets(app: Any) -> None:
+    """Decided one on another behind version 1, where somebody else's event has made it 2 meanwhile."""
+    append(app, creation(*events(2)))
+    results = append(app, item(1, event()), item(2, event()), item(3, *events(2)), item(2), item(2, event()))
+    assert outcomes(results) == ["conflict", "conflict", "conflict", "appended", "appended"]
+    assert [result.seq for result in results] == [2, 2, 2, 2, 3]
 
 
 @pytest.mark.parametrize("more", [{}, key("lost")], ids=["plain", "keyed"])

@@ -357,7 +357,7 @@ def test_b31_sigterm_tells_streams_to_reconnect_and_answers_what_is_under_way(ow
             for stream in streams:
                 stream.events(1)
             lock.autocommit = False
-            lock.execute("SELECT FROM minutebook.streams WHERE name = %s FOR UPDATE", (f"room:{room}",))
+            lock.execute("SELECT FROM minutebook.streams WHERE name = %s FOR NO KEY UPDATE", (f"room:{room}",))
             saying = pool.submit(post, server.member("alice"), room, "just in time")
             waiting = f"{SESSIONS} AND wait_event_type = 'Lock'"
             until(lambda: look.execute(waiting).fetchone() == (1,), what="the append")
