@@ -56,6 +56,9 @@ STOP_S = 10.0
 CUT_OFF_S = 1.0
 """This long before the end of the drain, commands that are not through are cancelled."""
 
+MIN_POOL_FOR_TWO = 4
+"""Connections from which on there are two writers of appends; with fewer, readers would have none left."""
+
 METRICS_PORT = 9464
 """Where /metrics is when the server is not on loopback and server.metricsPort is not set."""
 
@@ -115,7 +118,8 @@ async def serve_http(
         await verify_role(database.url("app"), "app")
         await pool.open(wait=True)
         stack.push_async_callback(pool.close)
-        appender = Appender(pool)
+        # Each writer keeps a connection: most are for everybody else.
+        appender = Appender(pool, writers=2 if settings.database.pool_size >= MIN_POOL_FOR_TWO else 1)
         appender.start()
         stack.push_async_callback(appender.close)
         store = PostgresStore(pool, appender)

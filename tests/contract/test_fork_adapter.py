@@ -169,7 +169,7 @@ def test_law_7_a_caller_that_goes_away_leaves_nothing(database: Any) -> None:
             await asyncio.to_thread(until, watcher, idle)
         assert (await PostgresForks(pool).fork(fork_at(4, key=key("k")))).kind == "appended"
 
-    run(go, database.url(), connections=1)
+    run(go, database.url(), connections=2)
 
 
 def test_a_fork_that_takes_too_long_is_refused_and_its_time_is_its_own(
@@ -188,4 +188,4 @@ def test_a_fork_that_takes_too_long_is_refused_and_its_time_is_its_own(
         async with pool.connection() as connection:
             assert await (await connection.execute("SHOW statement_timeout")).fetchone() == ("20s",)
 
-    run(go, database.url(), connections=1)
+    run(go, database.url(), connections=2)
