@@ -352,7 +352,8 @@ def test_a_running_server_is_healthy_and_listens(server: LiveServer, owner: http
     done = verb("doctor", "--json", "--data-dir", server.data_dir)
     assert (done.code, done.json["ok"]) == (0, True), done
     listener = next(check["detail"] for check in done.json["checks"] if check["name"] == "listener")
-    assert "2 processes listen" in listener
+    # The HTTP server and the projectors; the jobs are still starting, or not.
+    assert "2 processes listen" in listener or "3 processes listen" in listener
 
 
 def test_the_examination_is_quick_enough_for_a_probe(rooms: Any) -> None:
