@@ -55,10 +55,11 @@ async def room_work(settings: Settings, database: Database, stack: contextlib.As
         "app",
         max_size=settings.database.pool_size,
         statement_timeout_ms=settings.database.statement_timeout_ms,
+        name="jobs",
     )
     await pool.open(wait=True)
     stack.push_async_callback(pool.close)
-    appender = Appender(pool)
+    appender = Appender(pool, writers=1)
     appender.start()
     stack.push_async_callback(appender.close)
     acts = _acts(settings, PostgresStore(pool, appender))

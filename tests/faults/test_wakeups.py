@@ -32,7 +32,7 @@ def test_b19_the_listening_session_is_never_in_a_transaction(server: LiveServer,
     writing.start()
     try:
         with server.sql() as connection:
-            until(lambda: one(connection, f"SELECT count(*) FROM pg_stat_activity WHERE {LISTENERS}") == 2)
+            until(lambda: one(connection, f"SELECT count(*) FROM pg_stat_activity WHERE {LISTENERS}") == 3)
             met = list[bool]()
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
@@ -40,7 +40,7 @@ def test_b19_the_listening_session_is_never_in_a_transaction(server: LiveServer,
                     "SELECT state, query, xact_start IS NOT NULL FROM pg_stat_activity"  # pyright: ignore[reportArgumentType]
                     f" WHERE {LISTENERS}"
                 ).fetchall()
-                assert len(rows) == 2  # the server's and the projector's
+                assert len(rows) == 3  # the server's, the projector's and the outbox's
                 for state, query, is_met in rows:
                     met.append(is_met)
                     assert state in ("idle", "active")
@@ -121,13 +121,13 @@ def test_b22_a_deaf_channel_is_said_once_and_left_to_polls(data_dir: Path) -> No
         seq = post(alice, room, "for the view")["seq"]
         assert alice.get(f"/v1/rooms/{room}/transcript", params={"minSeq": seq}).status_code == 200
         assert time.monotonic() - began < BOUND_S + SLACK_S
-        # Once from each process that listens: the server's and the projector's.
-        until(lambda: server.logs().count("no wake-up is heard") == 2, what="the projector's warning")
+        # Once from each process that listens: the server's, the projector's and the outbox's.
+        until(lambda: server.logs().count("no wake-up is heard") == 3, what="the warnings of the others")
         wire.cut()
         until(lambda: server.metric("listener_reconnects") >= 2, what="another session")
         with server.sql() as connection:
             connection.execute("SELECT pg_sleep(3.5)")  # longer than the self-test takes
-        assert server.logs().count("no wake-up is heard") == 2
+        assert server.logs().count("no wake-up is heard") == 3
         wire.deaf = False
         until(lambda: server.metric("listener_up") == 1 or bool(post(alice, room, "?")), what="hearing again")
 
