@@ -87,31 +87,24 @@ class Outbox(Follower):
         cursor = await connection.execute(_BEHIND, {**self._scope, "limit": limit}, prepare=True)
         return [row[0] for row in await cursor.fetchall()]
 
-    async def _fold(self, connection: psycopg.AsyncConnection[Any], ids: list[int]) -> set[int]:
-        await connection.execute(views.BEGIN, {**self._scope, "ids": ids}, prepare=True)
-        async with connection.transaction():
-            cursor = await connection.execute(views.CLAIM, {**self._scope, "ids": ids}, prepare=True)
-            claimed = views.stream_refs(await cursor.fetchall())
-            if not claimed:
-                return set()
-            found = await self._read(connection, claimed)
-            requests = [
-                request
-                for stream_id, events in found.items()
-                for event in events
-                for request in self.process.react(claimed[stream_id][0].name, event)
-            ]
-            await self._defer(connection, requests)
-            unread = {each for each, events in found.items() if len(events) == MAX_EVENTS}
-            ends = [found[each][-1].seq if each in unread else head for each, (_, _, head) in claimed.items()]
-            await connection.execute(views.ADVANCE, (list(claimed), ends, self.name), prepare=True)
-            await connection.execute(views.UNPARK, (self.name, list(claimed)), prepare=True)
-        self.folded += sum(len(events) for events in found.values())
+    async def _work(
+        self, connection: psycopg.AsyncConnection[Any], claimed: views.Claimed
+    ) -> tuple[dict[int, int], int]:
+        found = await self._read(connection, claimed)
+        requests = [
+            request
+            for stream_id, events in found.items()
+            for event in events
+            for request in self.process.react(claimed[stream_id][0].name, event)
+        ]
+        await self._defer(connection, requests)
         self.deferred += len(requests)
-        return unread
+        full = {each: events[-1].seq for each, events in found.items() if len(events) == MAX_EVENTS}
+        ends = {each: full.get(each, head) for each, (_, _, head) in claimed.items()}
+        return ends, sum(len(events) for events in found.values())
 
     async def _read(
-        self, connection: psycopg.AsyncConnection[Any], claimed: dict[int, tuple[Any, int, int]]
+        self, connection: psycopg.AsyncConnection[Any], claimed: views.Claimed
     ) -> dict[int, list[StoredEvent]]:
         parameters = {
             "ids": list(claimed),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -32,7 +33,7 @@ RETRY_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Follower:
+class Follower(ABC):
     """Keeps one checkpoint a stream. Any number of them, in any number of processes, share the work by locks on those.
 
     name: of the checkpoints. kinds: of the streams. linger_s: how long a wake-up waits for more of them.
@@ -133,7 +134,25 @@ class Follower:
 
     async def _fold(self, connection: psycopg.AsyncConnection[Any], ids: list[int]) -> set[int]:
         """Work on one page of each; answers the streams that have more than one page left."""
-        raise NotImplementedError
+        # Committed before the fold, so that a purge of the stream finds the checkpoint, and waits for the fold there.
+        await connection.execute(views.BEGIN, {**self._scope, "ids": ids}, prepare=True)
+        async with connection.transaction():
+            cursor = await connection.execute(views.CLAIM, {**self._scope, "ids": ids}, prepare=True)
+            claimed = views.stream_refs(await cursor.fetchall())
+            if not claimed:
+                return set()
+            ends, count = await self._work(connection, claimed)
+            await connection.execute(views.ADVANCE, (list(ends), list(ends.values()), self.name), prepare=True)
+            await connection.execute(views.UNPARK, (self.name, list(ends)), prepare=True)
+        self.folded += count
+        return {stream_id for stream_id, end in ends.items() if end < claimed[stream_id][2]}
+
+    @abstractmethod
+    async def _work(
+        self, connection: psycopg.AsyncConnection[Any], claimed: views.Claimed
+    ) -> tuple[dict[int, int], int]:
+        """Work on one page of each, in the transaction of the checkpoints; answers how far each has come, and how many
+        events that was."""
 
     async def _park(self, stream_id: int, error: Exception) -> None:
         self.parked += 1

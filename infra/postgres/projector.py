@@ -25,16 +25,11 @@ class Projector(Follower):
         super().__init__(projection.name, projection.kinds, pool, listening)
         self.projection = projection
 
-    async def _fold(self, connection: psycopg.AsyncConnection[Any], ids: list[int]) -> set[int]:
-        """Answers the streams that have more than one page left."""
+    async def _work(
+        self, connection: psycopg.AsyncConnection[Any], claimed: views.Claimed
+    ) -> tuple[dict[int, int], int]:
         projection = self.projection
-        # Committed before the fold, so that a purge of the stream finds the checkpoint, and waits for the fold there.
-        await connection.execute(views.BEGIN, {**self._scope, "ids": ids}, prepare=True)
-        async with connection.transaction(), connection.cursor() as cursor:
-            await cursor.execute(views.CLAIM, {**self._scope, "ids": ids}, prepare=True)
-            claimed = views.stream_refs(await cursor.fetchall())
-            if not claimed:
-                return set()
+        async with connection.cursor() as cursor:
             afters = [after for _, after, _ in claimed.values()]
             await cursor.execute(views.READ, (list(claimed), afters, views.PAGE_EVENTS), prepare=True)
             events = views.group_events(await cursor.fetchall())
@@ -45,11 +40,8 @@ class Projector(Follower):
                 states = dict(await cursor.fetchall())
             folded = [projection.fold(claimed[each][0], states.get(each), found) for each, found in events.items()]
             await _write(cursor, projection, list(events), folded)
-            ends = [found[-1].seq for found in events.values()]
-            await cursor.execute(views.ADVANCE, (list(events), ends, projection.name), prepare=True)
-            await cursor.execute(views.UNPARK, (projection.name, list(events)), prepare=True)
-        self.folded += sum(len(found) for found in events.values())
-        return {each for each, found in events.items() if found[-1].seq < claimed[each][2]}
+        ends = {each: found[-1].seq for each, found in events.items()}
+        return ends, sum(len(found) for found in events.values())
 
 
 async def _write(

@@ -123,6 +123,10 @@ def group_events(rows: Sequence[Any]) -> dict[int, list[LogEvent]]:
     return grouped
 
 
-def stream_refs(rows: Sequence[Any]) -> dict[int, tuple[StreamRef, int, int]]:
+Claimed = dict[int, tuple[StreamRef, int, int]]
+"""By stream id: the stream, its checkpoint, its head."""
+
+
+def stream_refs(rows: Sequence[Any]) -> Claimed:
     """Rows of CLAIM by stream id: the stream, its checkpoint, its head."""
     return {row[0]: (StreamRef(row[0], row[1], row[2]), row[3], row[4]) for row in rows}
