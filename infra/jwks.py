@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from ..domain.errors import Unavailable
+from .bounded_body import BodyTooLarge, CompressedBody, read_bounded
 from .settings import is_loopback
 
 MAX_JWKS_BYTES = 256 * 1024
@@ -107,15 +108,10 @@ class HttpKeys:
         async with self._client.stream("GET", self._url) as answer:
             if answer.status_code != 200:
                 raise KeyFetchError(f"status {answer.status_code}")
-            if answer.headers.get("content-encoding", "identity") != "identity":
-                # The bytes are counted as they come and never inflated: a small answer could grow past the bound.
-                raise KeyFetchError("compressed answer")
-            body = bytearray()
-            async for chunk in answer.aiter_raw():
-                body += chunk
-                if len(body) > MAX_JWKS_BYTES:
-                    raise KeyFetchError(f"more than {MAX_JWKS_BYTES} bytes")
-            return bytes(body)
+            try:
+                return await read_bounded(answer, MAX_JWKS_BYTES)
+            except (CompressedBody, BodyTooLarge) as error:
+                raise KeyFetchError(str(error)) from None
 
     async def changed(self) -> bool:
         """Never known without asking."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import httpx
 
 from ..commands.jobs import Refused, TryAgain
+from .bounded_body import BodyTooLarge, CompressedBody, read_bounded
 
 MAX_CONNECTIONS = 20
 """Calls at once of one service."""
@@ -78,15 +79,17 @@ class OutwardClient:
                 answer = await self._client.send(request, stream=True)
                 try:
                     _classify(answer)
-                    return Answer(answer.status_code, await _read(answer, max_bytes) if max_bytes else b"")
+                    return Answer(answer.status_code, await read_bounded(answer, max_bytes) if max_bytes else b"")
                 finally:
                     await answer.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout):
             raise TryAgain("unreachable") from None
         except (TimeoutError, httpx.TimeoutException):
             raise MaybeSent("timeout") from None
-        except httpx.DecodingError:
+        except (httpx.DecodingError, CompressedBody):
             raise Refused("answer_unreadable") from None
+        except BodyTooLarge:
+            raise Refused("answer_too_large") from None
         except httpx.RequestError:
             raise MaybeSent("connection_lost") from None
 
@@ -104,18 +107,6 @@ def _classify(answer: httpx.Response) -> None:
     if status >= 500:
         raise MaybeSent("server_error", after_s)
     raise Refused("redirected" if status < 400 else f"http_{status}")
-
-
-async def _read(answer: httpx.Response, max_bytes: int) -> bytes:
-    if answer.headers.get("content-encoding", "identity") != "identity":
-        # The bytes are counted as they come and never inflated: a small answer could grow past the bound.
-        raise Refused("answer_unreadable")
-    body = bytearray()
-    async for chunk in answer.aiter_raw():
-        body += chunk
-        if len(body) > max_bytes:
-            raise Refused("answer_too_large")
-    return bytes(body)
 
 
 def retry_after_s(text: str | None, now: datetime) -> float | None:
