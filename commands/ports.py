@@ -66,8 +66,11 @@ class Fence(Struct, frozen=True):
     epoch: int
 
 
-class Key(Struct, frozen=True):
-    """An idempotency key with its scope, the request's fingerprint, and the answer to store beside the events."""
+class Key(Struct, frozen=True, rename={"answer": "body"}):
+    """An idempotency key with its scope, the request's fingerprint, and the answer to store beside the events.
+
+    As JSON it is what the SQL functions take, where the answer is called `body`.
+    """
 
     tenant: str
     caller: str

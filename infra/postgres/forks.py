@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import psycopg
-from msgspec import Struct
 from psycopg_pool import AsyncConnectionPool
 
 from ...commands.ports import EventRow, Fork, Forked, Key
@@ -20,17 +19,6 @@ _SQL = (
     "SELECT outcome, seq, event_id, chain, ts, bytes, status, body, source_chain"
     " FROM minutebook.fork_v1(%s, %s, %s, %s::json, %s, %s, %s::json)"
 )
-
-
-class _KeyRow(Struct):
-    tenant: str
-    caller: str
-    operation: str
-    scope: str
-    key: str
-    fingerprint: str
-    status: int
-    body: dict[str, Any]
 
 
 class PostgresForks:
@@ -67,4 +55,4 @@ def _event(row: EventRow) -> str:
 
 def key_json(key: Key) -> str:
     """A key in the form that the SQL functions take."""
-    return msgspec.json.encode(_KeyRow(*key.place, key.fingerprint, key.status, key.answer)).decode()
+    return msgspec.json.encode(key).decode()
