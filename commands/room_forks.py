@@ -34,7 +34,7 @@ class RoomForks(RoomRuns):
         room, context = await self._look(caller, room_id, "fork")
         if command.role is not None and caller.is_cli_client:
             raise ClientNotAllowed("A token of a command-line client may not start a run; fork without a role.")
-        fork_id = short_id(self._entropy())
+        fork_id = short_id(self._means.entropy())
         answer = {"id": fork_id, "forkedFrom": {"room": room_id, "seq": command.seq}}
         place = self._dispatcher.key(caller, "fork_room", stream_of(room_id), key, command, 201, answer)
         made = await self._dispatcher.replayed(place)
@@ -51,7 +51,7 @@ class RoomForks(RoomRuns):
     async def _copy(self, room: Room, command: ForkRoom, context: Context, fork_id: str, key: Key | None) -> Answer:
         event = fork_room(room, command, context)
         row = self._encode(Decision((NewEvent(event, context.caller.principal, "owner"),))).rows[0]
-        limits = self._limits
+        limits = self._means.limits
         source = stream_of(context.room_id)
         forked = await self._beside.forks.fork(
             Fork(source, command.seq, stream_of(fork_id), row, limits.events, limits.bytes, key)

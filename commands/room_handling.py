@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from ..domain.ids import short_id
 from ..domain.principals import Caller
@@ -37,29 +38,27 @@ def stream_of(room_id: str) -> str:
     return f"room:{room_id}"
 
 
-class RoomHandling:
-    """Base of the handlers. new_id draws a ULID, entropy 40 random bits, now is the clock: the server's."""
+class Means(Struct, frozen=True):
+    """What handlers decide and encode with. new_id draws a ULID, entropy 40 random bits, now is the server's clock.
 
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        *,
-        limits: Limits,
-        redact: Redact,
-        new_id: Callable[[], str],
-        entropy: Callable[[], int],
-        now: Callable[[], datetime],
-        timeouts: Timeouts = Timeouts(),  # noqa: B008 - frozen
-        tool_classes: Mapping[str, str],
-    ) -> None:
+    tool_classes: visibility class by tool name.
+    """
+
+    limits: Limits
+    redact: Redact
+    new_id: Callable[[], str]
+    entropy: Callable[[], int]
+    now: Callable[[], datetime]
+    tool_classes: Mapping[str, str]
+    timeouts: Timeouts = Timeouts()
+
+
+class RoomHandling:
+    """Base of the handlers."""
+
+    def __init__(self, dispatcher: Dispatcher, means: Means) -> None:
         self._dispatcher = dispatcher
-        self._limits = limits
-        self._redact = redact
-        self._new_id = new_id
-        self._entropy = entropy
-        self._now = now
-        self._timeouts = timeouts
-        self._tool_classes = tool_classes
+        self._means = means
 
     async def _run(
         self,
@@ -89,22 +88,34 @@ class RoomHandling:
         idempotency = self._dispatcher.key(caller, decision.__name__, stream, key, command, status)
         return await self._dispatcher.run(ROOM, stream, authorize, decided, key=idempotency, fence=fence, status=status)
 
+    async def _look(self, caller: Caller, room_id: str, action: Action | None) -> tuple[Room, Context]:
+        """The room as it is now and what a decision is told, for a caller with that right. Raises as `require`, and
+        NotVisible where the room is gone."""
+        found: list[tuple[Room, Context]] = []
+
+        def look(room: Room, command: Any, context: Context) -> Decision:  # noqa: ARG001
+            found.append((room, context))
+            return Decision()
+
+        await self._run(caller, room_id, None, look, action, None)
+        return found[-1]
+
     def _context(self, caller: Caller, room_id: str, tenant: str, version: int, stored_bytes: int) -> Context:
         return Context(
             caller,
             room_id,
             tenant,
-            self._now(),
+            self._means.now(),
             version,
             stored_bytes,
-            self._limits,
-            self._timeouts,
-            fresh_id=short_id(self._entropy()),
-            fresh_ulid=self._new_id(),
+            self._means.limits,
+            self._means.timeouts,
+            fresh_id=short_id(self._means.entropy()),
+            fresh_ulid=self._means.new_id(),
         )
 
     def _encode(self, decision: Decision) -> Decided:
-        return encode(decision, self._redact, self._limits.payload_bytes, self._new_id)
+        return encode(decision, self._means.redact, self._means.limits.payload_bytes, self._means.new_id)
 
 
 def _size(new: NewEvent) -> int:

@@ -42,7 +42,7 @@ class Rooms(RoomForks, RoomHolds, RunHandlers, RoomToolHandlers):
 
     async def open(self, caller: Caller, command: OpenRoom, key: str | None) -> Answer:
         """201 `{"id", "seq", "chain"}`."""
-        room_id = short_id(self._entropy())
+        room_id = short_id(self._means.entropy())
         context = self._context(caller, room_id, caller.tenant, 0, 0)
         decision = decide.open_room(command, context)
         decided = self._encode(Decision(decision.events, answer={"id": room_id}))

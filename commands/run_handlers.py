@@ -61,7 +61,7 @@ class RunHandlers(RoomHandling):
         """200 `{"afterHarnessSeq", "afterStatusSeq"}`."""
 
         def on_items(room: Room, command: Sequence[CheckedItem], context: Context) -> Decision:
-            return record_items(room, command, context, self._tool_classes)
+            return record_items(room, command, context, self._means.tool_classes)
 
         return await self._run(caller, room_id, items, on_items, "record", None, fence=_fence(caller, lease_epoch))
 
@@ -71,7 +71,7 @@ class RunHandlers(RoomHandling):
         """200 `{"approvalId", "actionDigest", "expiresAt", "decision"?}`; the same eventId is the same request."""
 
         def on_request(room: Room, command: RequestApproval, context: Context) -> Decision:
-            return decide_approvals.request_approval(room, command, context, self._tool_classes)
+            return decide_approvals.request_approval(room, command, context, self._means.tool_classes)
 
         return await self._run(caller, room_id, command, on_request, "record", None, fence=_fence(caller, lease_epoch))
 

@@ -2,40 +2,50 @@
 
 from __future__ import annotations
 
+import secrets
+import time
+from datetime import UTC, datetime
+
+from ulid_transform import ulid_now
+
 from ..commands.dispatcher import Bounds
+from ..commands.ports import Redact
+from ..commands.room_handling import Means
 from ..domain.rooms.context import Limits, Timeouts
 from ..infra.settings import Settings
 
 
-def room_limits(settings: Settings) -> Limits:
-    """The limits of every room."""
-    limits = settings.limits
-    return Limits(
-        text_bytes=limits.text_bytes,
-        payload_bytes=limits.payload_bytes,
-        members=limits.room_members,
-        events=limits.room_events,
-        bytes=limits.room_bytes,
-        queued=limits.queued_messages,
-        deliveries=limits.pending_deliveries,
-        waiting_runs=limits.waiting_runs,
+def room_means(settings: Settings, redact: Redact) -> Means:
+    """What the handlers of rooms decide and encode with: limits, waits and classes of tools as they are set."""
+    limits, timeouts = settings.limits, settings.timeouts
+    return Means(
+        limits=Limits(
+            text_bytes=limits.text_bytes,
+            payload_bytes=limits.payload_bytes,
+            members=limits.room_members,
+            events=limits.room_events,
+            bytes=limits.room_bytes,
+            queued=limits.queued_messages,
+            deliveries=limits.pending_deliveries,
+            waiting_runs=limits.waiting_runs,
+        ),
+        redact=redact,
+        new_id=ulid_now,
+        entropy=lambda: secrets.randbits(40),
+        now=now,
+        tool_classes={name: tool.data_class for name, tool in settings.tools.items() if tool.data_class},
+        timeouts=Timeouts(
+            away_s=timeouts.driver_away_seconds,
+            idle_s=timeouts.driver_idle_seconds,
+            lost_s=timeouts.run_lost_seconds,
+            never_joined_s=timeouts.run_never_joined_seconds,
+        ),
     )
 
 
-def room_timeouts(settings: Settings) -> Timeouts:
-    """The waits after which a sweep acts in a room."""
-    timeouts = settings.timeouts
-    return Timeouts(
-        away_s=timeouts.driver_away_seconds,
-        idle_s=timeouts.driver_idle_seconds,
-        lost_s=timeouts.run_lost_seconds,
-        never_joined_s=timeouts.run_never_joined_seconds,
-    )
-
-
-def tool_classes(settings: Settings) -> dict[str, str]:
-    """The visibility class of each tool that has one."""
-    return {name: tool.data_class for name, tool in settings.tools.items() if tool.data_class}
+def now() -> datetime:
+    """The server's clock."""
+    return datetime.fromtimestamp(time.time(), UTC)
 
 
 def dispatcher_bounds(settings: Settings) -> Bounds:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import signal
 import socket
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 import uvicorn
 import uvloop
 from prometheus_client import CollectorRegistry, start_http_server
-from ulid_transform import ulid_now
 
 from ..commands.attendance import Attendance
 from ..commands.beside import Beside, Presence
 from ..commands.dispatcher import Dispatcher, Fingerprints
-from ..commands.ports import Redact
 from ..commands.rooms import Rooms
 from ..infra.database import Database
 from ..infra.postgres.appender import Appender
@@ -41,7 +36,7 @@ from ..infra.server_key import server_key
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
 from .app import create_app
-from .bounds import dispatcher_bounds, room_limits, room_timeouts, tool_classes
+from .bounds import dispatcher_bounds, now, room_means
 from .bridges import Bridges
 from .jobs import run_jobs
 from .limits import Limits
@@ -143,13 +138,13 @@ async def serve_http(
         beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
         services = Services(
             settings,
-            _rooms(settings, dispatcher, redactor.value, beside),
+            Rooms(dispatcher, room_means(settings, redactor.value), beside),
             store,
             ViewReader(pool),
             ExportReader(pool),
             hub,
             await store.log_id(),
-            _now,
+            now,
             bridges,
             limits,
             attendance,
@@ -283,25 +278,7 @@ def stop_on_signals() -> asyncio.Event:
 
 
 def _attendance(settings: Settings, presence: Presence, stack: contextlib.AsyncExitStack) -> Attendance:
-    attendance = Attendance(presence, _now, settings.timeouts.presence_seconds)
+    attendance = Attendance(presence, now, settings.timeouts.presence_seconds)
     attendance.start()
     stack.push_async_callback(attendance.close)
     return attendance
-
-
-def _rooms(settings: Settings, dispatcher: Dispatcher, redact: Redact, beside: Beside) -> Rooms:
-    return Rooms(
-        dispatcher,
-        beside=beside,
-        limits=room_limits(settings),
-        timeouts=room_timeouts(settings),
-        redact=redact,
-        new_id=ulid_now,
-        entropy=lambda: secrets.randbits(40),
-        now=_now,
-        tool_classes=tool_classes(settings),
-    )
-
-
-def _now() -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
-import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from msgspec import Struct
-from ulid_transform import ulid_now
 
 from ..commands.dispatcher import Dispatcher, Fingerprints
 from ..commands.jobs import Job, Process, Sweep
@@ -31,7 +27,7 @@ from ..infra.redaction.setup import redactor_of
 from ..infra.server_key import server_key
 from ..infra.settings import Settings
 from ..infra.verdict_poster import GitHubVerdicts
-from .bounds import dispatcher_bounds, room_limits, room_timeouts, tool_classes
+from .bounds import dispatcher_bounds, now, room_means
 
 SWEEP_S = 30
 """Between two looks at drivers and runs (rooms.md, Driver token)."""
@@ -70,9 +66,9 @@ async def room_work(settings: Settings, database: Database, stack: contextlib.As
         launches=LaunchJob.name in names, notifies=NotifyJob.name in names, posts=VerdictJob.name in names
     )
     sweeps = (
-        Sweep("drivers", SWEEP_S, DriverLease(due, acts, _now).run),
-        Sweep("runs", SWEEP_S, RunSweep(due, acts, _now).run),
-        Sweep("approvals", EXPIRY_S, ApprovalExpiry(due, acts, _now).run),
+        Sweep("drivers", SWEEP_S, DriverLease(due, acts, now).run),
+        Sweep("runs", SWEEP_S, RunSweep(due, acts, now).run),
+        Sweep("approvals", EXPIRY_S, ApprovalExpiry(due, acts, now).run),
     )
     return RoomWork((process,), jobs, sweeps)
 
@@ -80,24 +76,18 @@ async def room_work(settings: Settings, database: Database, stack: contextlib.As
 def _acts(settings: Settings, store: PostgresStore) -> ServerActs:
     return ServerActs(
         Dispatcher(store, Fingerprints(server_key(settings)), dispatcher_bounds(settings)),
-        limits=room_limits(settings),
-        timeouts=room_timeouts(settings),
-        redact=redactor_of(settings).value,
-        new_id=ulid_now,
-        entropy=lambda: secrets.randbits(40),
-        now=_now,
-        tool_classes=tool_classes(settings),
+        room_means(settings, redactor_of(settings).value),
     )
 
 
 def _jobs(settings: Settings, rooms: Lookups, stack: contextlib.AsyncExitStack) -> list[Job]:
     """Those whose outside is configured."""
     jobs: list[Job] = []
-    launcher = WebhookLauncher.of(settings.launcher, _now)
+    launcher = WebhookLauncher.of(settings.launcher, now)
     if launcher is not None:
         stack.push_async_callback(launcher.close)
         jobs.append(LaunchJob(launcher, rooms.launch, rooms.not_launched))
-    notifier = WebhookNotifier.of(settings.notify, _now)
+    notifier = WebhookNotifier.of(settings.notify, now)
     if notifier is not None:
         stack.push_async_callback(notifier.close)
         jobs.append(NotifyJob(notifier, rooms.holds))
@@ -106,7 +96,3 @@ def _jobs(settings: Settings, rooms: Lookups, stack: contextlib.AsyncExitStack) 
         stack.push_async_callback(poster.close)
         jobs.append(VerdictJob(poster, rooms.verdict, rooms.settle))
     return jobs
-
-
-def _now() -> datetime:
-    return datetime.fromtimestamp(time.time(), UTC)

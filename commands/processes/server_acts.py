@@ -15,6 +15,9 @@ from ...domain.rooms.decide_verdicts import SettleVerdict
 from ...domain.rooms.state import Room
 from ..room_handling import RoomHandling
 
+ANY_SERVER = Caller(SERVER, DEFAULT_TENANT)
+"""The server before it is known which tenant has the room."""
+
 
 class ServerActs(RoomHandling):
     """Handlers of what no caller asks for. Each may be done by any number of servers at once: its events have fixed
@@ -23,7 +26,7 @@ class ServerActs(RoomHandling):
     @property
     def timeouts(self) -> Timeouts:
         """The waits after which the sweeps act."""
-        return self._timeouts
+        return self._means.timeouts
 
     async def lapse_driver(self, room_id: str, command: LapseDriver) -> None:
         """See domain.rooms.driver."""
@@ -43,18 +46,12 @@ class ServerActs(RoomHandling):
 
     async def look(self, room_id: str) -> Room:
         """The room as it is now."""
-        found: list[Room] = []
-
-        def look(room: Room, command: None, context: Context) -> Decision:  # noqa: ARG001
-            found.append(room)
-            return Decision()
-
-        await self._act(room_id, None, look)
-        return found[-1]
+        room, _ = await self._look(ANY_SERVER, room_id, None)
+        return room
 
     async def _act(self, room_id: str, command: Any, decision: Callable[[Room, Any, Context], Decision]) -> None:
         def by_server(room: Room, command: Any, context: Context) -> Decision:
             return decision(room, command, replace(context, caller=Caller(SERVER, context.tenant)))
 
         # The decision looks at the right, as the server of whichever tenant has the room.
-        await self._run(Caller(SERVER, DEFAULT_TENANT), room_id, command, by_server, None, None)
+        await self._run(ANY_SERVER, room_id, command, by_server, None, None)

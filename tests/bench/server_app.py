@@ -11,9 +11,9 @@ import msgspec
 from minutebook.commands.attendance import Attendance
 from minutebook.commands.beside import Beside
 from minutebook.commands.dispatcher import Dispatcher, Fingerprints
-from minutebook.http import process
+from minutebook.commands.rooms import Rooms
 from minutebook.http.app import create_app
-from minutebook.http.bounds import dispatcher_bounds
+from minutebook.http.bounds import dispatcher_bounds, now, room_means
 from minutebook.http.bridges import Bridges
 from minutebook.http.limits import Limits
 from minutebook.http.live import Hub
@@ -54,18 +54,18 @@ async def _make() -> Any:
     await verifier.start()
     dispatcher = Dispatcher(store, Fingerprints(server_key(settings)), dispatcher_bounds(settings))
     limits = Limits(msgspec.structs.replace(settings.limits, actions_per_second=1_000_000, action_burst=1_000_000))
-    attendance = Attendance(PostgresPresence(pool), process._now, settings.timeouts.presence_seconds)
+    attendance = Attendance(PostgresPresence(pool), now, settings.timeouts.presence_seconds)
     attendance.start()
     beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
     services = Services(
         settings,
-        process._rooms(settings, dispatcher, redactor_of(settings).value, beside),
+        Rooms(dispatcher, room_means(settings, redactor_of(settings).value), beside),
         store,
         ViewReader(pool),
         ExportReader(pool),
         hub,
         await store.log_id(),
-        process._now,
+        now,
         Bridges(store, settings.limits.run_requests),
         limits,
         attendance,

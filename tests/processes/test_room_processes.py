@@ -16,18 +16,16 @@ from typing import Any, NamedTuple
 
 import pytest
 from bridges import Bridge, item, new_run_id
+from handlers import means_of
 from live_server import LiveServer, open_room, until
 from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
-from minutebook.commands.ports import no_redaction
 from minutebook.commands.processes.approval_expiry import ApprovalExpiry
 from minutebook.commands.processes.server_acts import ServerActs
-from minutebook.domain.rooms.context import Limits
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.due import PostgresDue
 from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.store import PostgresStore
 from outside import SECRET, Forge, Outside, Reply, serving
-from ulid_transform import ulid_now
 
 PULL = "https://github.com/acme/widget/pull/7"
 OTHER_SECRET = "whsec_" + base64.b64encode(b"another one of 32 bytes or more.").decode()
@@ -185,10 +183,8 @@ async def expire_at_two_servers(server: LiveServer, later: datetime) -> None:
             appender.start()
             store = PostgresStore(pool, appender)
             acts = ServerActs(
-                Dispatcher(store, Fingerprints(b"k" * 32), Bounds()),
-                limits=Limits(), redact=no_redaction, new_id=ulid_now, entropy=lambda: 0, now=lambda: later,
-                tool_classes={},
-            )  # fmt: skip
+                Dispatcher(store, Fingerprints(b"k" * 32), Bounds()), means_of(entropy=lambda: 0, now=lambda: later)
+            )
             try:
                 await ApprovalExpiry(PostgresDue(pool), acts, lambda: later).run()
             finally:

@@ -10,6 +10,7 @@ from appender_helpers import Pool
 from minutebook.commands.beside import Beside
 from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
 from minutebook.commands.ports import no_redaction
+from minutebook.commands.room_handling import Means
 from minutebook.commands.rooms import Rooms
 from minutebook.domain.rooms.context import Limits
 from minutebook.infra.postgres.forks import PostgresForks
@@ -18,11 +19,9 @@ from minutebook.infra.postgres.store import PostgresStore
 from ulid_transform import ulid_now
 
 
-def rooms_on(store: PostgresStore, pool: Pool, **fields: Any) -> Rooms:
-    """The handlers with default limits of a room, no redaction and no limit on principals; `fields` win."""
-    beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), lambda _: lambda: None, lambda *_: None)
+def means_of(**fields: Any) -> Means:
+    """Default limits of a room and no redaction; `fields` win."""
     defaults: dict[str, Any] = {
-        "beside": beside,
         "limits": Limits(),
         "redact": no_redaction,
         "new_id": ulid_now,
@@ -30,4 +29,10 @@ def rooms_on(store: PostgresStore, pool: Pool, **fields: Any) -> Rooms:
         "now": lambda: datetime.now(UTC),
         "tool_classes": {},
     }
-    return Rooms(Dispatcher(store, Fingerprints(b"k" * 32), Bounds()), **{**defaults, **fields})
+    return Means(**{**defaults, **fields})
+
+
+def rooms_on(store: PostgresStore, pool: Pool, **fields: Any) -> Rooms:
+    """The handlers with `means_of(**fields)`, and no limit on principals."""
+    beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), lambda _: lambda: None, lambda *_: None)
+    return Rooms(Dispatcher(store, Fingerprints(b"k" * 32), Bounds()), means_of(**fields), beside)
