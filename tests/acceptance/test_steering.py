@@ -10,6 +10,7 @@ from approvers import at_once
 from bridges import Bridge, code, frames
 from live_server import LiveServer, open_room
 from mcp_steps import ok, request, result_of
+from viewers import log_of
 
 COMMIT = "0123abc"
 PULL = "https://github.com/acme/widget/pull/7"
@@ -73,7 +74,7 @@ def test_take_and_give_at_the_same_instant(server: LiveServer, other: LiveServer
             gave += given.is_success
             assert taken.json()["driverEpoch"] == epoch + (3 if given.is_success else 2)
             epoch = taken.json()["driverEpoch"]
-    log = alice.get(f"/v1/rooms/{room}/events", params={"limit": 500}).json()["events"]
+    log = log_of(alice, room)
     moves = [event["payload"] for event in log if event["type"] == "driver"]
     assert [each["epoch"] for each in moves] == list(range(2, epoch + 1))
     assert [each["from"] for each in moves[1:]] == [each["to"] for each in moves[:-1]]

@@ -12,6 +12,7 @@ from live_server import LiveServer, open_room, post
 from mcp.client.client import Client
 from mcp_steps import ARGUMENTS, COMMIT, MODES, Run, body_of, ok, refused, request, result_of
 from minutebook.domain.rooms.handoff import TOOL_ROLES
+from viewers import log_of
 
 ROLES = {
     "implementer": ["room_read", "room_post", "room_handoff"],
@@ -34,11 +35,6 @@ def alice(paceless: LiveServer) -> httpx.Client:
 def room(alice: httpx.Client) -> str:
     """A new room."""
     return open_room(alice)
-
-
-def events(alice: httpx.Client, room: str) -> list[dict[str, Any]]:
-    """The room's log."""
-    return alice.get(f"/v1/rooms/{room}/events", params={"limit": 500}).json()["events"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -67,7 +63,7 @@ def test_the_table_of_roles_is_the_domain_s() -> None:
 @pytest.mark.parametrize("role", ROLES)
 def test_every_tool_by_every_role(paceless: LiveServer, alice: httpx.Client, room: str, role: str, mode: str) -> None:
     run = Run(paceless, room, role)
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     results: dict[str, Any] = {}
 
     async def steps(client: Client) -> None:
@@ -80,7 +76,7 @@ def test_every_tool_by_every_role(paceless: LiveServer, alice: httpx.Client, roo
             ok(result)
         else:
             assert "may not" in refused(result, "forbidden")["detail"]
-    written = events(alice, room)[before:]
+    written = log_of(alice, room)[before:]
     assert len(written) == len(ROLES[role]) - 1
     answered = [body_of(result)["seq"] for tool, result in results.items() if "seq" in body_of(result)]
     assert [entry["seq"] for entry in written] == answered
@@ -88,9 +84,9 @@ def test_every_tool_by_every_role(paceless: LiveServer, alice: httpx.Client, roo
 
 def test_what_a_run_writes_is_the_run_s(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     run = Run(paceless, room, "tester")
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     answers = [ok(run.call(tool)) for tool in ("room_post", "room_handoff", "room_verdict")]
-    written = events(alice, room)[before:]
+    written = log_of(alice, room)[before:]
     for entry, answer in zip(written, answers, strict=True):
         assert entry["actor"] == {"kind": "agent", "id": run.id, "role": "tester"}
         assert (entry["runId"], entry["origin"], entry["redactions"]) == (run.id, "client", [])
@@ -120,13 +116,13 @@ def test_what_a_run_writes_is_the_run_s(paceless: LiveServer, alice: httpx.Clien
 def test_the_room_is_the_run_s_and_no_argument(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     other_room = open_room(alice)
     other = Run(paceless, other_room)
-    before = events(alice, room)
+    before = log_of(alice, room)
     ok(other.call("room_post"))
     for name in ("room", "roomId", "room_id"):
         refused(other.call("room_post", {"text": "over there", name: room}), "invalid", f"$.{name}")
         refused(other.call("room_read", {name: room}), "invalid", f"$.{name}")
-    assert events(alice, room) == before
-    assert events(alice, other_room)[-1]["payload"]["text"] == "hello"
+    assert log_of(alice, room) == before
+    assert log_of(alice, other_room)[-1]["payload"]["text"] == "hello"
     read = ok(other.call("room_read"))
     assert [entry["roomId"] for entry in read["entries"]] == [other_room]
 
@@ -134,7 +130,7 @@ def test_the_room_is_the_run_s_and_no_argument(paceless: LiveServer, alice: http
 def test_a_run_that_has_ended_has_no_tools(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     run = Run(paceless, room, "tester")
     run.end()
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     for tool in ARGUMENTS:
         assert refused(run.call(tool), "run_not_live")["detail"].endswith(".")
     assert run.http.post("/mcp", json=request("tools/list")).json()["result"]["tools"] == []
@@ -144,7 +140,7 @@ def test_a_run_that_has_ended_has_no_tools(paceless: LiveServer, alice: httpx.Cl
     refused(result_of(elsewhere.post("/mcp", json=request("tools/call", name="room_read"))), "not_found")
     nowhere = paceless.client(f"agent:{run.id}", room="aaaaaaaa")
     refused(result_of(nowhere.post("/mcp", json=request("tools/call", name="room_read"))), "not_found")
-    assert len(events(alice, room)) == before
+    assert len(log_of(alice, room)) == before
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -168,7 +164,7 @@ def test_sc_9_a_run_is_cut_in_the_middle_of_its_session(
         assert (await client.list_tools()).tools == []
 
     run.session(steps, mode)
-    words = [entry for entry in events(alice, room) if entry["type"] in ("message", "handoff")]
+    words = [entry for entry in log_of(alice, room) if entry["type"] in ("message", "handoff")]
     assert [entry["payload"]["text"] for entry in words] == ["before"]
 
 
@@ -181,11 +177,11 @@ def test_only_runs_have_room_tools(paceless: LiveServer, alice: httpx.Client, ro
         "auditor": paceless.client("human:audrey", "agents-auditor"),
         "system": paceless.client("system:ci"),
     }
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     for body in (request("tools/list"), request("tools/call", name="room_post", arguments={"text": "x", "room": room})):
         answer = clients[caller].post("/mcp", json=body)
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-    assert len(events(alice, room)) == before
+    assert len(log_of(alice, room)) == before
 
 
 def test_an_unknown_tool_is_a_result_too(paceless: LiveServer, room: str) -> None:
@@ -234,12 +230,12 @@ def test_arguments_are_strict(
     paceless: LiveServer, alice: httpx.Client, room: str, tool: str, changed: dict[str, Any], path: str
 ) -> None:
     run = Run(paceless, room, "tester")
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     refused(run.call(tool, {**ARGUMENTS[tool], **changed}), "invalid", path)
     for missing in ARGUMENTS[tool]:
         rest = {name: value for name, value in ARGUMENTS[tool].items() if name != missing}
         refused(run.call(tool, rest), "invalid", f"$.{missing}")
-    assert len(events(alice, room)) == before
+    assert len(log_of(alice, room)) == before
 
 
 def test_the_longest_that_is_taken(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
@@ -247,49 +243,49 @@ def test_the_longest_that_is_taken(paceless: LiveServer, alice: httpx.Client, ro
     ok(run.call("room_handoff", {"toRole": "triager", "summary": "ü" * 4096, "commit": "a" * 64}))
     ok(run.call("room_verdict", {"verdict": "changes", "summary": "x" * 8192, "commit": "a" * 7}))
     ok(run.call("room_post", {"text": "ü" * 8192}))
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     refused(run.call("room_post", {"text": "ü" * 8192 + "x"}), "payload_too_large")
-    assert len(events(alice, room)) == before
+    assert len(log_of(alice, room)) == before
 
 
 def test_law_25_a_displaced_run_writes_nothing(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     run = Run(paceless, room, "tester")
     with paceless.sql("app") as connection:
         connection.execute("SELECT minutebook.lease_take_v1(%s, 'run', 'other234', 0)", (f"room:{room}",))
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     for tool in ("room_post", "room_handoff", "room_verdict"):
         refused(run.call(tool), "lease_lost")
-    assert len(events(alice, room)) == before
+    assert len(log_of(alice, room)) == before
 
 
 def test_law_3_and_b48_a_key_makes_a_retry_safe(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     """Without a key each call is another event; with one a retry gets the first answer (field fault B48)."""
     run = Run(paceless, room, "tester")
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     ok(run.call("room_post"))
     ok(run.call("room_post"))
-    assert len(events(alice, room)) == before + 2
+    assert len(log_of(alice, room)) == before + 2
     for tool in ("room_post", "room_handoff", "room_verdict"):
         first, again = (run.raw(tool, ARGUMENTS[tool], idempotency_key="k-1") for _ in range(2))
         assert ok(result_of(first)) == ok(result_of(again))
         assert "idempotency-replayed" not in first.headers
         assert again.headers["idempotency-replayed"] == "true"
-    assert len(events(alice, room)) == before + 5
+    assert len(log_of(alice, room)) == before + 5
     refused(run.call("room_post", {"text": "another"}, idempotency_key="k-1"), "idempotency_key_reused")
     refused(run.call("room_post", {"text": "x" * 16_385}, idempotency_key="k-2"), "payload_too_large")
     ok(run.call("room_post", idempotency_key="k-2"))
-    assert len(events(alice, room)) == before + 6
+    assert len(log_of(alice, room)) == before + 6
     bad = run.raw("room_post", {"text": "x"}, idempotency_key="with space")
     assert (bad.status_code, bad.json()["code"]) == (400, "malformed")
 
 
 def test_b65_no_secret_is_stored_or_answered(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     run = Run(paceless, room, "tester")
-    before = len(events(alice, room))
+    before = len(log_of(alice, room))
     ok(run.call("room_post", {"text": f"use {SECRET}"}))
     ok(run.call("room_handoff", {**ARGUMENTS["room_handoff"], "summary": f"use {SECRET}"}))
     ok(run.call("room_verdict", {**ARGUMENTS["room_verdict"], "summary": f"use {SECRET}"}))
-    for entry in events(alice, room)[before:]:
+    for entry in log_of(alice, room)[before:]:
         assert SECRET not in json.dumps(entry)
         assert "[REDACTED:" in json.dumps(entry["payload"])
         assert len(entry["redactions"]) == 1
@@ -319,7 +315,7 @@ def test_b65_no_secret_is_stored_or_answered(paceless: LiveServer, alice: httpx.
 def test_a_fault_of_the_server_has_a_fixed_body_and_an_id(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     """Fault B79: an event that cannot be read stops what decides; what only reads goes on."""
     run = Run(paceless, room)
-    at = len(events(alice, room))
+    at = len(log_of(alice, room))
     with paceless.sql() as connection:
         broken = event({"kind": "chat", "text": {"not": "text"}})
         assert [each.outcome for each in append(connection, item(at, broken, stream=f"room:{room}"))] == ["appended"]

@@ -10,6 +10,7 @@ import pytest
 from append_helpers import append, event, item
 from live_server import LiveServer, open_room, post
 from mcp_steps import MODES, Run, ok, request
+from viewers import log_of
 
 MIB = 1024 * 1024
 
@@ -24,11 +25,6 @@ def alice(paceless: LiveServer) -> httpx.Client:
 def room(alice: httpx.Client) -> str:
     """A new room."""
     return open_room(alice)
-
-
-def events(alice: httpx.Client, room: str) -> list[dict[str, Any]]:
-    """The room's log."""
-    return alice.get(f"/v1/rooms/{room}/events", params={"limit": 500}).json()["events"]
 
 
 def insert(server: LiveServer, room: str, at: int, *texts: str, **fields: Any) -> int:
@@ -78,7 +74,7 @@ def test_only_messages_and_handoffs_are_read(paceless: LiveServer, alice: httpx.
     for tool in ("room_post", "room_handoff", "room_verdict"):
         ok(run.call(tool))
     page = ok(run.call("room_read", {}))
-    expected = [entry for entry in events(alice, room) if entry["type"] in ("message", "handoff")]
+    expected = [entry for entry in log_of(alice, room) if entry["type"] in ("message", "handoff")]
     assert page["entries"] == expected, "as every other read path has them"
     assert [entry["type"] for entry in expected] == ["message", "message", "message", "handoff", "message"]
     assert (page["more"], page["lastSeq"], page["nextSinceSeq"]) == (False, expected[-1]["seq"], expected[-1]["seq"])
@@ -87,9 +83,9 @@ def test_only_messages_and_handoffs_are_read(paceless: LiveServer, alice: httpx.
 
 def test_reading_changes_nothing(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     run = Run(paceless, room)
-    before = events(alice, room)
+    before = log_of(alice, room)
     assert ok(run.call("room_read")) == ok(run.call("room_read"))
-    assert events(alice, room) == before
+    assert log_of(alice, room) == before
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
@@ -115,7 +111,7 @@ def test_a_cursor_beyond_the_end_goes_on_at_the_end(paceless: LiveServer, alice:
 
 def test_law_12_what_a_run_is_not_cleared_for_is_left_out(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     run = Run(paceless, room)
-    at = insert(paceless, room, len(events(alice, room)), "for all")
+    at = insert(paceless, room, len(log_of(alice, room)), "for all")
     at = insert(paceless, room, at, "the combination is 4711", "x" * 60_000, cl=["secret"])
     insert(paceless, room, at, "for all again")
     raw = run.raw("room_read", {})
@@ -131,7 +127,7 @@ def test_law_12_what_a_run_is_not_cleared_for_is_left_out(paceless: LiveServer, 
 def test_law_13_a_hidden_entry_fills_no_page(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     """Neither its type nor its size shows: a page ends where it would with anything else in its place."""
     run = Run(paceless, room)
-    at = insert(paceless, room, len(events(alice, room)), *["x" * 60_000] * 20, cl=["secret"])
+    at = insert(paceless, room, len(log_of(alice, room)), *["x" * 60_000] * 20, cl=["secret"])
     insert(paceless, room, at, *["shown"] * 3)
     page = ok(run.call("room_read", {"limit": 3}))
     assert len(page["entries"]) == 3
@@ -140,7 +136,7 @@ def test_law_13_a_hidden_entry_fills_no_page(paceless: LiveServer, alice: httpx.
 
 def test_at_most_500_events_are_scanned(paceless: LiveServer, alice: httpx.Client, room: str) -> None:
     run = Run(paceless, room)
-    at = insert(paceless, room, len(events(alice, room)), *["hidden"] * 600, cl=["secret"])
+    at = insert(paceless, room, len(log_of(alice, room)), *["hidden"] * 600, cl=["secret"])
     at = insert(paceless, room, at, "at last")
     page = ok(run.call("room_read", {}))
     assert (page["entries"], page["nextSinceSeq"], page["more"], page["lastSeq"]) == ([], 500, True, at)
@@ -158,7 +154,7 @@ def test_an_answer_has_at_most_one_mib(
 ) -> None:
     run = Run(paceless, room)
     text = letter * (60_000 // len(json.dumps(letter, ensure_ascii=False)[1:-1].encode()))
-    insert(paceless, room, len(events(alice, room)), *[text] * 30)
+    insert(paceless, room, len(log_of(alice, room)), *[text] * 30)
     headers = {} if mode == "legacy" else MODERN_HEADERS
     pages = 0
     since, more = 0, True
