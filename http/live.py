@@ -96,7 +96,8 @@ class Followed:
             return []
         if not self.frames or self.frames[0].seq > seq + 1:
             return None
-        return [frame for frame in self.frames if frame.seq > seq]
+        # Seqs have no gap, so those behind it are the last ones; a look at all would cost each viewer the buffer.
+        return [self.frames[place] for place in range(seq - self.head, 0)]
 
     def add(self, frames: Sequence[Frame]) -> None:
         """Append what was read, drop what is over the bounds, wake the viewers."""

@@ -118,7 +118,7 @@ class EventStream(Endless):
             return None
         if each.is_close:
             return "room_closed"
-        if each.left != str(self._caller.principal):
+        if each.left is None or each.left != str(self._caller.principal):
             return None
         members = {name: member for name, member in self._seen.room.members.items() if name != each.left}
         room = msgspec.structs.replace(self._seen.room, members=members)

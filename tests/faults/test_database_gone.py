@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from append_helpers import run
-from fault_steps import Run, end_sessions, folded, kill_session, one, postgres_of, status, stop_postgres
+from fault_steps import Run, all_up, end_sessions, folded, kill_session, one, postgres_of, status, stop_postgres
 from live_server import LiveServer, Stream, follow, open_room, post, until
 from viewers import Viewer, Writer, assert_once, log_of, reached
 
@@ -32,8 +32,8 @@ class Scene:
         self.alice = server.member("alice")
         self.room = open_room(self.alice)
         post(self.alice, self.room, "before")
-        # The projector is up: while it starts, it would start the database as well.
         folded(self.alice, self.room, 2)
+        all_up(server)
 
     def say(self, key: str) -> httpx.Response:
         """The command of that key; its answer, which must come in time."""

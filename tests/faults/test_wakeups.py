@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fault_steps import LISTENERS, behind_a_wire, end_sessions, folded, one
+from fault_steps import ALL_LISTENERS, LISTENERS, all_up, behind_a_wire, end_sessions, folded, one
 from live_server import LiveServer, follow, open_room, post, until
 
 BOUND_S = 2.0
@@ -73,10 +73,9 @@ def test_b21_an_event_before_the_server_listens_again_is_not_lost(data_dir: Path
         folded(alice, room, 1)
         with follow(alice, room) as stream, server.sql() as connection:
             stream.events(1)
-            both = f"SELECT count(*) FROM pg_stat_activity WHERE {LISTENERS}"
-            until(lambda: one(connection, both) == 2, what="the listeners of server and projector")
+            all_up(server)
             wire.refusing = True
-            assert end_sessions(connection, LISTENERS) == 2
+            assert end_sessions(connection, LISTENERS) == ALL_LISTENERS
             until(lambda: server.metric("listener_up") == 0, what="its end")
             began = time.monotonic()
             post(alice, room, "unheard")

@@ -23,6 +23,8 @@ from wire import Wire, wire_to
 
 SHADOWS = "SELECT count(*) FROM pg_class WHERE relname LIKE '%%_shadow' AND relkind = 'r'"
 LISTENERS = "application_name = 'minutebook listener'"
+ALL_LISTENERS = 3
+"""Of the server, its projector and the outbox of its jobs."""
 
 
 def stop_postgres(data_dir: Path) -> None:
@@ -99,6 +101,13 @@ def folded(client: httpx.Client, room: str, seq: int) -> None:
     """Return once the transcript has the event; a projector that is still starting may take its time."""
     params = {"minSeq": seq, "limit": 1}
     until(lambda: client.get(f"/v1/rooms/{room}/transcript", params=params).status_code == 200, 30, "the view")
+
+
+def all_up(server: LiveServer) -> None:
+    """Return once every process of the group listens; one that is still starting would start the database as well."""
+    with server.sql() as look:
+        listening = f"SELECT count(*) FROM pg_stat_activity WHERE {LISTENERS}"
+        until(lambda: one(look, listening) == ALL_LISTENERS, 30, "the listeners of server, projector and outbox")
 
 
 def projector_of(server: LiveServer) -> psutil.Process:
