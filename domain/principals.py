@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import msgspec
@@ -43,6 +44,9 @@ class Principal(msgspec.Struct, frozen=True, order=True):
 
 SERVER = Principal("system", SERVER_COMPONENT)
 
+TURN_RUNNER = Principal("system", "conversations")
+"""The runner of conversations: no token can name it, and it is nobody's owner or participant."""
+
 
 class Caller(msgspec.Struct, frozen=True):
     """A principal with what its verified token says. Nothing here comes from a body or an ordinary header.
@@ -50,7 +54,8 @@ class Caller(msgspec.Struct, frozen=True):
     tenant: the tenant that the token's issuer speaks for. groups: names as the issuer gives them.
     labels: clearance labels that the clearance policy grants. room_id and run_role: of an agent's run token only.
     is_cli_client: the token was issued to a command-line client. is_development: by the development issuer, whose run
-    tokens register their run at its first hello. expires_at: Unix seconds, leeway included.
+    tokens register their run at its first hello. expires_at: Unix seconds, leeway included. delegate: who acts for the
+    principal (`act` of RFC 8693), None where the principal acts itself. claims: those that the settings name.
     """
 
     principal: Principal
@@ -65,3 +70,5 @@ class Caller(msgspec.Struct, frozen=True):
     is_cli_client: bool = False
     is_development: bool = False
     expires_at: float = 0.0
+    delegate: Principal | None = None
+    claims: Mapping[str, tuple[str, ...]] = {}

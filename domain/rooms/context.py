@@ -1,15 +1,16 @@
-"""What a decision of a room is told of the world, and what it answers."""
+"""What a decision of a room is told of the world, and the events that the server makes by itself."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
-from ..errors import MinutebookError
-from ..events import Event, Origin, Unstorable
-from ..principals import SERVER, SERVER_COMPONENT, Caller, Principal
+from ..decisions import Decision, NewEvent
+from ..events import Event
+from ..principals import SERVER, SERVER_COMPONENT, Caller
+
+__all__ = ["Context", "Decision", "Limits", "NewEvent", "Timeouts", "by_server"]
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -59,41 +60,6 @@ class Context(msgspec.Struct, frozen=True):
     timeouts: Timeouts = Timeouts()
     fresh_id: str = ""
     fresh_ulid: str = ""
-
-
-class NewEvent(msgspec.Struct, frozen=True):
-    """An event to append, with what the envelope says beside the payload. `body` wins over the event's own payload.
-
-    origin_client and origin_key: the writer and its own number for the event, unique together in a stream.
-    """
-
-    event: Event | Unstorable
-    actor: Principal
-    actor_role: str | None = None
-    run_id: str | None = None
-    caused_by: int | None = None
-    origin: Origin = "client"
-    classes: tuple[str, ...] = ()
-    origin_client: str | None = None
-    origin_key: str | None = None
-    body: Any = None
-
-    def payload(self) -> Any:
-        """The JSON-ready payload, before redaction."""
-        return self.event.payload() if self.body is None else self.body
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """What to append, whether the stream is sealed with it, and fields for the command's answer.
-
-    refusal: what the caller is told once the events are stored, where a command finds that something has happened
-    meanwhile which the log must say, and cannot do its own. It burns no idempotency key.
-    """
-
-    events: tuple[NewEvent, ...] = ()
-    seal: bool = False
-    answer: dict[str, Any] = {}
-    refusal: MinutebookError | None = None
 
 
 def by_server(

@@ -1,0 +1,255 @@
+"""What conversations need of the world, as protocols; infra/ has the adapters."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ...domain.conversations.identity import Identity
+from ...domain.conversations.turn_events import WantedCall
+from ..ports import StoredEvent
+
+RUNNER_LEASE = "runner"
+"""Purpose of the lease of whoever runs a conversation's turns, on its stream and on its turns' streams."""
+
+LEASE_TTL_S = 15
+LEASE_RENEW_S = 5.0
+MAX_ATTEMPTS = 3
+"""Times that a turn is taken up (conversations.md, Turns and barge-in)."""
+
+
+class At(Struct, frozen=True):
+    """A stored event with when the database recorded it (by its own clock, with a time zone)."""
+
+    event: StoredEvent
+    at: datetime
+
+
+class ConversationLog(Protocol):
+    """Reads of one conversation's stream, by stream id. Every method raises Unavailable."""
+
+    async def first(self, stream: str) -> tuple[int, str, StoredEvent] | None:
+        """The stream's id, its tenant and its first event, in one point read; None where there is no such stream."""
+        ...
+
+    async def at(self, stream_id: int, seqs: Sequence[int]) -> list[At]:
+        """The events with those seqs, ascending; one look-up by primary key each. At most 256 seqs."""
+        ...
+
+    async def by_ord(self, stream_id: int, ord_: int) -> StoredEvent | None:
+        """The record with that ord, by its unique key."""
+        ...
+
+    async def records(self, stream_id: int, *, after: int, before: int, limit: int, newest_first: bool) -> list[At]:
+        """Records (user_recorded, reply_recorded) with `after < seq < before`, at most `limit` of them.
+
+        The caller bounds the range: at most 2 000 events lie between `after` and `before`.
+        """
+        ...
+
+
+class Delta(Struct, frozen=True):
+    """Some of a reply that is being generated. offset: code points of the redacted reply before it. epoch: of the
+    runner's lease, so that a displaced runner's deltas reach nobody."""
+
+    stream_id: int
+    turn: int
+    attempt: int
+    offset: int
+    text: str
+    epoch: int
+
+
+class Partial(Struct, frozen=True):
+    """What there is of a running reply: its first `len(text)` code points."""
+
+    turn: int
+    attempt: int
+    text: str
+
+
+class DeltaSink(Protocol):
+    """Where a runner's deltas go: to viewers here at once, to those of other processes in one batch a tick."""
+
+    def put(self, delta: Delta) -> None:
+        """Never blocks and never fails. Bounded: what is over the bound is coalesced; the reply supersedes all."""
+        ...
+
+    def began(self, stream_id: int, turn: int, attempt: int, epoch: int) -> None:
+        """An attempt begins: viewers who saw another one of that turn get `reset`."""
+        ...
+
+    async def ended(self, stream_id: int, turn: int) -> None:
+        """The turn's reply is in the log: its rows go. Raises nothing."""
+        ...
+
+
+class SeenBy(Protocol):
+    """How much of a running reply its asker acknowledged, beside the log until the reply is recorded."""
+
+    async def note(self, stream_id: int, turn: int, offset: int) -> None:
+        """Monotonic. Raises Unavailable."""
+        ...
+
+    async def of(self, stream_id: int, turn: int) -> int | None:
+        """The greatest offset that was acknowledged; None for none."""
+        ...
+
+
+class Work(Protocol):
+    """Conversations whose newest envelope may wait for a runner."""
+
+    async def due(self, limit: int) -> list[tuple[int, str]]:
+        """Id and name of streams with work and no living runner lease."""
+        ...
+
+    async def done(self, stream_id: int, through_seq: int) -> None:
+        """Nothing up to that seq waits any more; a later envelope keeps the entry."""
+        ...
+
+
+class Tokens(Protocol):
+    """The ceiling of an asker's tokens a day and agent (rules.md, 26)."""
+
+    async def reserve(self, execution: str, asker: Identity, agent: str, tokens: int, ceiling: int) -> bool:
+        """Reserve, atomically, for a turn's execution; the same execution again changes nothing. False over it."""
+        ...
+
+    async def settle(self, execution: str, used: int) -> None:
+        """Replace the reservation by what was used, once."""
+        ...
+
+    async def left(self, asker: Identity, agent: str, ceiling: int) -> int:
+        """Tokens that may still be reserved today (UTC)."""
+        ...
+
+
+class Message(Struct, frozen=True):
+    """One message of a model request. calls: of an assistant message; call_id: of a tool message, whose text is the
+    result. Roles alternate, and every call has its result."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    calls: tuple[WantedCall, ...] = ()
+    call_id: str | UnsetType = UNSET
+
+
+class ToolSpec(Struct, frozen=True):
+    """A tool as the model is shown it. schema: JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+class ModelRequest(Struct, frozen=True):
+    """system: the operator's words alone. max_output_tokens: of the answer."""
+
+    system: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    max_output_tokens: int
+
+
+class TextDelta(Struct, frozen=True):
+    """Some more of the answer's text, ill-formed Unicode repaired."""
+
+    text: str
+
+
+class CallDelta(Struct, frozen=True):
+    """A whole tool call."""
+
+    call: WantedCall
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of the call; the last part of an answer."""
+
+    input: int
+    output: int
+
+
+ModelPart = TextDelta | CallDelta | Usage
+
+
+class ModelError(Exception):
+    """A provider failed. The message is for the server's log alone. status: of HTTP, where there was one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ModelProvider(Protocol):
+    """One model. Retries with jitter on 429 and 5xx before the first part only."""
+
+    name: str
+    """Of the model, as a viewer may know it."""
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        """The answer as it comes. Raises ModelError. Closing the iterator ends the call."""
+        ...
+
+
+class ToolResult(Struct, frozen=True):
+    """What a tool answered, as data for the model; output is text or compact JSON, not redacted yet."""
+
+    status: Literal["ok", "error"]
+    output: str
+
+
+class Tool(Protocol):
+    """One tool of the settings."""
+
+    spec: ToolSpec
+    data_class: str
+    is_idempotent: bool
+    groups: frozenset[str]
+    """The asker needs one of these groups; none where it is empty."""
+
+    def problem(self, arguments: Mapping[str, Any]) -> str | None:
+        """What is wrong with the arguments, for the model; None where they fit the schema."""
+        ...
+
+    async def run(self, arguments: Mapping[str, Any], asker: Identity) -> ToolResult:
+        """Bounded by the tool's timeout. Never raises but for cancellation: an error is data for the model."""
+        ...
+
+
+class TokenCounter(Protocol):
+    """Counts tokens of texts; per_message: what each message costs beside its text."""
+
+    per_message: int
+
+    def count(self, text: str) -> int:
+        """Tokens of the text."""
+        ...
+
+
+class Agent(Struct, frozen=True):
+    """An agent of the settings, ready to work. tokens_per_day: 0 for no ceiling. digest: of its declaration, so that a
+    change shows in the context ledger."""
+
+    name: str
+    provider: ModelProvider
+    system: str
+    tools: tuple[Tool, ...]
+    counter: TokenCounter
+    context_window: int
+    reserve_output_tokens: int
+    max_steps: int
+    summarizer: str | None
+    tokens_per_turn: int
+    tokens_per_day: int
+    digest: str
+
+
+Agents = Mapping[str, Agent]
+"""By name; an agent that is gone from the settings is absent, and its turns fail."""
+
+Wait = Callable[[float], Awaitable[None]]
+"""asyncio.sleep, or a test's own."""

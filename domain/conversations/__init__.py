@@ -1,0 +1,1 @@
+"""Conversations: durable dialogues with an agent that the server runs, as pure decisions and folds."""
