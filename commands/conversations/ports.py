@@ -50,6 +50,27 @@ class ConversationLog(Protocol):
         """
         ...
 
+    async def context_of(self, stream_id: int, turn: int) -> At | None:
+        """The context_decided of a turn, by its unique key (events.CONTEXT_CLIENT)."""
+        ...
+
+    async def owned(self, owner: Identity, limit: int, before: str | None) -> list[Owned] | None:
+        """The conversations that the owner started, newest first, behind the one with the id `before`.
+
+        None where `before` is none of theirs, be it somebody else's or nobody's.
+        """
+        ...
+
+
+class Owned(Struct, frozen=True):
+    """A conversation in its owner's list. first: its conversation_started."""
+
+    conversation_id: str
+    stream_id: int
+    first: At
+    is_closed: bool
+    last_at: datetime
+
 
 class Delta(Struct, frozen=True):
     """Some of a reply that is being generated. offset: code points of the redacted reply before it. epoch: of the
@@ -69,6 +90,38 @@ class Partial(Struct, frozen=True):
     turn: int
     attempt: int
     text: str
+
+
+class Position(Struct, frozen=True):
+    """How far a reader has what there is of a running reply: what lies before it is not asked for again."""
+
+    turn: int = 0
+    attempt: int = 0
+    offset: int = 0
+
+
+class DeltaTable(Protocol):
+    """Deltas of running replies for the viewers of other processes, and for those who come in mid-reply.
+
+    An unlogged table beside the log; every change is one transaction with one wake-up of the channel
+    `minutebook_deltas`, which carries stream ids as the other one does. Every method raises Unavailable.
+    """
+
+    async def put(self, deltas: Sequence[Delta]) -> None:
+        """Keep them; those whose epoch is not the newest of their stream's runner lease are left out.
+
+        One without text, at offset 0, says that its attempt began, and takes the earlier attempts' rows along.
+        """
+        ...
+
+    async def behind(self, positions: Mapping[int, Position]) -> list[Delta]:
+        """Of each stream, by its id, the rows that end behind the position or belong to a later turn or attempt; by
+        stream, turn, attempt and offset. One query, whatever the number of streams."""
+        ...
+
+    async def clear(self, stream_id: int, turn: int) -> None:
+        """The rows of turns up to that one go."""
+        ...
 
 
 class DeltaSink(Protocol):

@@ -226,6 +226,9 @@ CONVERSATION_EVENTS: Registry[ConversationEvent] = Registry(
 RECORD_CLIENT = "ord"
 """origin_client of records; the origin_key is the ord: unique in the stream, and how a cursor is found."""
 
+CONTEXT_CLIENT = "context"
+"""origin_client of context_decided; the origin_key is the turn: one a turn, and how the context ledger finds it."""
+
 
 class Unsigned(Struct, frozen=True):
     """An event whose MAC is not ours. seq: its place. is_envelope: it will be recorded as unauthenticated."""
