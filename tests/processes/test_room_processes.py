@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from bridges import Bridge, item, new_run_id
+from bridges import Bridge, code, item, new_run_id
 from handlers import means_of
 from live_server import LiveServer, open_room, until
 from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
@@ -127,8 +127,11 @@ def test_a_person_who_is_away_loses_the_token_once(world: World) -> None:
     assert (only["from"], only["to"], only["epoch"]) == ("human:carl", "system:triage", 3)
 
 
-def test_silent_runs_end_and_the_queue_gets_its_messages_back(world: World) -> None:
-    bridge = Bridge(world.server).hello()
+def test_b61_silent_runs_end_once_with_all_that_hung_on_them(world: World) -> None:
+    bridge = Bridge(world.server, open_room(world.server.member("alice"), approvals={"profile": "attended"})).hello()
+    turn = {"runId": bridge.run_id, "turnId": "t1", "phase": "started"}
+    assert bridge.push(item(1, "turn", turn)).status_code == 200
+    pending = bridge.ask("e1").json()
     waiting = open_room(bridge.alice)
     asked = bridge.alice.post(f"/v1/rooms/{waiting}/runs", json={"role": "implementer"})
     assert asked.status_code == 202, asked.text
@@ -136,6 +139,12 @@ def test_silent_runs_end_and_the_queue_gets_its_messages_back(world: World) -> N
     never = found(bridge.alice, waiting, phase="ended", runId=asked.json()["runId"])
     until(lambda: bool(lost() and never()), SOON_S, "the end of both runs")
     assert [each["reason"] for each in lost()] == ["lost"]
+    of_turn = found(bridge.alice, bridge.room, turnId="t1")()
+    assert [each["phase"] for each in of_turn] == ["started", "failed"]
+    decided = found(bridge.alice, bridge.room, approvalId=pending["approvalId"])()
+    assert [each.get("decision") for each in decided] == [None, "superseded"]
+    late = bridge.push(item(2))
+    assert code(late) == (403, "run_not_live")
     assert [each["reason"] for each in never()] == ["never_joined"]
     told = lambda: world.kinds(world.hooks, "runId", bridge.run_id)  # noqa: E731
     until(lambda: told() == ["run.ended"], what="one notice of it")
