@@ -39,15 +39,13 @@ class ConversationLog(Protocol):
         """The events with those seqs, ascending; one look-up by primary key each. At most 256 seqs."""
         ...
 
-    async def by_ord(self, stream_id: int, ord_: int) -> StoredEvent | None:
-        """The record with that ord, by its unique key."""
+    async def by_ords(self, stream_id: int, ords: Sequence[int]) -> list[At]:
+        """The records with those ords, ascending; one look-up by unique key each. At most 256 ords."""
         ...
 
-    async def records(self, stream_id: int, *, after: int, before: int, limit: int, newest_first: bool) -> list[At]:
-        """Records (user_recorded, reply_recorded) with `after < seq < before`, at most `limit` of them.
-
-        The caller bounds the range: at most 2 000 events lie between `after` and `before`.
-        """
+    async def records(self, stream_id: int, after: int, limit: int) -> list[At]:
+        """Records and the close (user_recorded, reply_recorded, conversation_closed) behind `after`, ascending, at most
+        `limit` of them; for whoever follows a conversation, and so is near its end."""
         ...
 
     async def context_of(self, stream_id: int, turn: int) -> At | None:
