@@ -10,6 +10,9 @@ from .errors import Invalid, Malformed
 ROOM_ID = re.compile(r"[a-z2-7]{8}")
 """Ids of rooms, runs and tasks: 8 characters of the lower-case base32 alphabet (rooms.md)."""
 
+CONVERSATION_ID = re.compile(r"[a-z2-7]{26}")
+"""Ids of conversations: 26 characters of the same alphabet, 130 bits that nobody can guess."""
+
 MAX_NAME_BYTES = 255
 """Longest identifier that a person or an identity provider chooses, in UTF-8 bytes."""
 
@@ -23,6 +26,16 @@ _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 def is_room_id(text: str) -> bool:
     """Whether `text` has the grammar of a room, run or task id."""
     return ROOM_ID.fullmatch(text) is not None
+
+
+def is_conversation_id(text: str) -> bool:
+    """Whether `text` has the grammar of a conversation's id."""
+    return CONVERSATION_ID.fullmatch(text) is not None
+
+
+def long_id(entropy: int) -> str:
+    """An id of 26 base32 characters from the low 130 bits of `entropy`."""
+    return "".join(_BASE32[(entropy >> shift) & 31] for shift in range(125, -1, -5))
 
 
 def short_id(entropy: int) -> str:

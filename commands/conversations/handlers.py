@@ -1,0 +1,310 @@
+"""The commands of a conversation by people: one point read says whether it is theirs, before everything else."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from ...domain.conversations.commands import (
+    CloseConversation,
+    Command,
+    InterruptTurn,
+    SeenTurn,
+    SendTurn,
+    StartConversation,
+)
+from ...domain.conversations.events import ConversationStarted
+from ...domain.conversations.identity import Identity, identity_of
+from ...domain.conversations.receive import Received, close_conversation, interrupt_turn, send_turn, start
+from ...domain.conversations.state import Conversation
+from ...domain.decisions import Decision
+from ...domain.errors import Forbidden, Invalid, NotVisible, RateLimited, Unavailable
+from ...domain.ids import is_conversation_id, long_id
+from ...domain.principals import Caller
+from ..beside import Admit
+from ..dispatcher import Dispatcher
+from ..mailbox import Answer, Decided
+from ..ports import Creation, Head, Key
+from .encoding import Scribe
+from .kind import CONVERSATION, conversation_kind, stream_of
+from .ports import Agents, ConversationLog, SeenBy, Tokens
+
+MAX_REMEMBERED = 10_000
+"""Conversations of which the owner is remembered, so that their next command costs no read."""
+
+Decide = Callable[[Conversation, Any, Received], Decision]
+
+
+class Means(Struct, frozen=True):
+    """What handlers and runner work with. One per process.
+
+    new_id draws a ULID. entropy: 130 random bits. name_bits: as many of a keyed digest, the same for the same text.
+    now: the server's clock. retention_days: by tenant, counted from the close. admit: the limit on a caller's commands.
+    poke: tells the runner of this process that a conversation has work.
+    """
+
+    dispatcher: Dispatcher
+    scribe: Scribe
+    log: ConversationLog
+    tokens: Tokens
+    seen_by: SeenBy
+    agents: Agents
+    new_id: Callable[[], str]
+    entropy: Callable[[], int]
+    name_bits: Callable[[str], int]
+    now: Callable[[], datetime]
+    retention_days: Callable[[str], int]
+    admit: Admit
+    poke: Callable[[str], None]
+
+
+class Looked(Struct, frozen=True):
+    """A conversation of the caller's as it is now. version, chain: of its stream."""
+
+    stream_id: int
+    conversation: Conversation
+    version: int
+    chain: str
+
+
+class _Own(Struct, frozen=True):
+    """A conversation that its owner asked for before."""
+
+    stream_id: int
+    owner: Identity
+    agent: str
+
+
+class Conversations:
+    """Handlers of every command. What is not the caller's raises NotVisible, before a replay, a limit or a wait.
+
+    The order (http.md): authorize, replay, the pace of the caller, what is full, the command itself.
+    """
+
+    def __init__(self, means: Means) -> None:
+        self._means = means
+        self._owned_here: OrderedDict[str, _Own] = OrderedDict()
+
+    async def start(self, caller: Caller, command: StartConversation, key: str | None) -> Answer:
+        """201 `{"id", "seq", "chain"}`; the same handle again: 200 with the same conversation.
+
+        Raises Forbidden for who may start none, Invalid for an agent that there is not, RateLimited, KeyReused.
+        """
+        if not caller.is_member:
+            raise Forbidden("Only people of the members' group start conversations.")
+        means, received = self._means, self._received(caller)
+        conversation_id = self._id_of(received.asker, command)
+        idempotency = self._key(caller, "start_conversation", "", key, command, 201, {"id": conversation_id})
+        first = await means.dispatcher.replayed(idempotency)
+        if first is not None:
+            return first
+        means.admit(caller)()
+        found = None if command.id is UNSET else await self._again(caller, conversation_id)
+        if found is not None:
+            return found
+        stream = stream_of(conversation_id)
+        self._refuse_secret("$.id", command.id)
+        decided = means.scribe.encode(stream, 0, start(conversation_id, command, received, means.agents))
+        creation = Creation(CONVERSATION, caller.tenant, means.retention_days(caller.tenant))
+        try:
+            return await means.dispatcher.create(stream, creation, decided, key=idempotency, status=201)
+        except Unavailable:
+            # Somebody with the same handle may have been quicker.
+            found = None if command.id is UNSET else await self._again(caller, conversation_id)
+            if found is None:
+                raise
+            return found
+
+    async def send(self, caller: Caller, conversation_id: str, command: SendTurn, key: str | None) -> Answer:
+        """202 `{"seq", "id", "chain"}`; what comes of it is a record with that id.
+
+        A messageId is the command's key, and the other way round. Raises NotVisible, Sealed, QueueFull, RateLimited
+        (also where the asker's tokens of the day are used up), KeyReused, Invalid.
+        """
+        own = await self._own(caller, conversation_id)
+        command = _with_message_id(command, key)
+        key = None if command.message_id is UNSET else command.message_id
+        self._refuse_secret("$.messageId", command.message_id)
+        for place, label in enumerate(command.classes or ()):
+            self._refuse_secret(f"$.classes[{place}]", label)
+
+        async def check_tokens() -> None:
+            await self._check_tokens(own)
+
+        return await self._receive(
+            caller, conversation_id, send_turn, key, command, status=202, also_checked=check_tokens
+        )
+
+    async def interrupt(self, caller: Caller, conversation_id: str, command: InterruptTurn, key: str | None) -> Answer:
+        """202 `{"seq", "chain"}`; nothing happens where no turn of the caller's runs or is about to."""
+        await self._own(caller, conversation_id)
+        return await self._receive(caller, conversation_id, interrupt_turn, key, command, status=202)
+
+    async def close(self, caller: Caller, conversation_id: str, key: str | None) -> Answer:
+        """200 `{"seq", "chain"}`; the running turn is interrupted, what waits is rejected, later commands get 410."""
+        await self._own(caller, conversation_id)
+        return await self._receive(caller, conversation_id, close_conversation, key, CloseConversation(), status=200)
+
+    async def seen(self, caller: Caller, conversation_id: str, turn: int, command: SeenTurn) -> None:
+        """So much of the turn's reply was received: kept while it runs, nothing once it is recorded.
+
+        Raises NotVisible, also for a turn that there is not; RateLimited.
+        """
+        looked = await self.look(caller, conversation_id)
+        if not 1 <= turn <= looked.conversation.turns:
+            raise NotVisible
+        self._means.admit(caller)()
+        running = looked.conversation.running
+        if running is not None and running.turn == turn:
+            await self._means.seen_by.note(looked.stream_id, turn, command.offset)
+
+    async def look(self, caller: Caller, conversation_id: str) -> Looked:
+        """The caller's conversation as it is now. Raises NotVisible."""
+        own = await self._own(caller, conversation_id)
+        found: list[tuple[Conversation, Head]] = []
+
+        def decide(state: Conversation, head: Head) -> Decided:
+            found.append((state, head))
+            return Decided((), (), False, {})
+
+        kind = conversation_kind(self._means.scribe.keyring, conversation_id)
+        await self._means.dispatcher.run(kind, stream_of(conversation_id), _owner_only(own.owner), decide)
+        state, head = found[-1]
+        return Looked(own.stream_id, state, head.version, head.chain)
+
+    async def _receive(
+        self,
+        caller: Caller,
+        conversation_id: str,
+        decision: Decide,
+        key: str | None,
+        command: Command,
+        *,
+        status: int,
+        also_checked: Callable[[], Awaitable[None]] | None = None,
+    ) -> Answer:
+        """Replay, the caller's pace, then the decision; the runner is told. also_checked: raises as the pace does."""
+        means, stream, received = self._means, stream_of(conversation_id), self._received(caller)
+        idempotency = self._key(caller, decision.__name__, stream, key, command, status, {})
+        first = await means.dispatcher.replayed(idempotency)
+        if first is not None:
+            return first
+        means.admit(caller)()
+        if also_checked is not None:
+            await also_checked()
+
+        def decide(state: Conversation, head: Head) -> Decided:
+            return means.scribe.encode(stream, head.version, decision(state, command, received))
+
+        kind = conversation_kind(means.scribe.keyring, conversation_id)
+        answer = await means.dispatcher.run(
+            kind, stream, _owner_only(received.asker), decide, key=idempotency, status=status
+        )
+        means.poke(conversation_id)
+        return answer
+
+    async def _check_tokens(self, own: _Own) -> None:
+        """Raises RateLimited where the day's tokens are used up: no turn of the asker's could reserve any."""
+        agent = self._means.agents.get(own.agent)
+        if agent is None or not agent.tokens_per_day:
+            return
+        if await self._means.tokens.left(own.owner, agent.name, agent.tokens_per_day) <= 0:
+            now = self._means.now().astimezone(UTC)
+            midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+            wait_ms = int((midnight - now).total_seconds() * 1000) + 1
+            raise RateLimited("Your tokens of today for this agent are used up.", retryAfterMs=wait_ms)
+
+    async def _again(self, caller: Caller, conversation_id: str) -> Answer | None:
+        """The answer to a handle that has its conversation; None where it has none."""
+        try:
+            looked = await self.look(caller, conversation_id)
+        except NotVisible:
+            return None
+        fields = {"seq": looked.version, "id": conversation_id, "chain": looked.chain}
+        return Answer(200, fields, False, looked.version)
+
+    async def _own(self, caller: Caller, conversation_id: str) -> _Own:
+        """The caller's conversation, by one point read. Raises NotVisible.
+
+        Only an owner is remembered: to everybody else one that exists costs what one costs that does not.
+        """
+        identity = identity_of(caller)
+        known = self._owned_here.get(conversation_id)
+        if known is not None and known.owner == identity:
+            self._owned_here.move_to_end(conversation_id)
+            return known
+        if not is_conversation_id(conversation_id):
+            raise NotVisible
+        found = await self._means.log.first(stream_of(conversation_id))
+        if found is None:
+            raise NotVisible
+        stream_id, tenant, event = found
+        kind = conversation_kind(self._means.scribe.keyring, conversation_id)
+        started = kind.verifier.decode(event)
+        if (
+            not isinstance(started, ConversationStarted)
+            or started.owner != identity
+            or started.owner.actor != f"{event.actor_kind}:{event.actor_id}"
+            or tenant != caller.tenant
+        ):
+            raise NotVisible
+        known = self._owned_here[conversation_id] = _Own(stream_id, identity, started.agent)
+        if len(self._owned_here) > MAX_REMEMBERED:
+            self._owned_here.popitem(last=False)
+        return known
+
+    def _id_of(self, asker: Identity, command: StartConversation) -> str:
+        """A new id, or that of the asker's handle."""
+        if command.id is UNSET:
+            return long_id(self._means.entropy())
+        return long_id(self._means.name_bits(f"{asker.tenant}\n{_written(asker)}\n\n{command.id}"))
+
+    def _received(self, caller: Caller) -> Received:
+        actor = caller.principal if caller.delegate is None else caller.delegate
+        return Received(identity_of(caller), actor, self._means.now(), caller.claims, self._means.new_id())
+
+    def _key(
+        self,
+        caller: Caller,
+        operation: str,
+        scope: str,
+        key: str | None,
+        command: Command,
+        status: int,
+        answer: dict[str, Any],
+    ) -> Key | None:
+        """As Dispatcher.key, for the whole identity."""
+        made = self._means.dispatcher.key(caller, operation, scope, key, command, status, answer)
+        return made and replace(made, caller=_written(identity_of(caller)))
+
+    def _refuse_secret(self, path: str, value: Any) -> None:
+        """Raises Invalid where a value that must be exact holds a secret: what is left of it would be another value."""
+        if isinstance(value, str) and self._means.scribe.redact(value)[1]:
+            raise Invalid.at(path, "holds a secret; leave the secret out")
+
+
+def _owner_only(identity: Identity) -> Callable[[Conversation, Head], None]:
+    def authorize(state: Conversation, head: Head) -> None:
+        if state.owner != identity or head.tenant != identity.tenant:
+            raise NotVisible
+
+    return authorize
+
+
+def _with_message_id(command: SendTurn, key: str | None) -> SendTurn:
+    """The command with its message id, which an Idempotency-Key stands for. Raises Invalid where they differ."""
+    if key is None or command.message_id == key:
+        return command
+    if command.message_id is not UNSET:
+        raise Invalid.at("$.messageId", "must be the same as Idempotency-Key")
+    return replace(command, message_id=key)
+
+
+def _written(identity: Identity) -> str:
+    """An identity within its tenant as one text; two of them never have the same, since no name has a line break."""
+    return identity.actor if identity.on_behalf_of is UNSET else f"{identity.actor}\n{identity.on_behalf_of}"
