@@ -25,13 +25,14 @@ _EXPIRED_BY_TENANT: LiteralString = (
 )
 _OLD_KEYS_BY_TENANT = (
     "SELECT k.tenant, count(*) FROM minutebook.idempotency k"
-    " WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz GROUP BY 1"
+    " WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz AND k.operation <> 'send_turn' GROUP BY 1"
 )
 _EXPIRED_IDS: LiteralString = f"SELECT s.id, s.name, s.tenant FROM minutebook.streams s WHERE {_EXPIRED} ORDER BY s.id"  # noqa: S608 - constants only
 _PURGE = "SELECT minutebook.purge_stream_v1(%s)"
 _DELETE_KEYS = """
 WITH gone AS (DELETE FROM minutebook.idempotency k
-              WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz RETURNING k.tenant)
+              WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz AND k.operation <> 'send_turn'
+              RETURNING k.tenant)
 SELECT g.tenant, count(*) FROM gone g GROUP BY 1
 """
 _RIGHTS = """
@@ -41,6 +42,8 @@ SELECT o.what FROM (VALUES
     ('DELETE on minutebook.idempotency', has_table_privilege('minutebook.idempotency', 'DELETE')),
     ('DELETE on minutebook.leases', has_table_privilege('minutebook.leases', 'DELETE')),
     ('DELETE on minutebook.snapshots', has_table_privilege('minutebook.snapshots', 'DELETE')),
+    ('DELETE on minutebook.deltas', has_table_privilege('minutebook.deltas', 'DELETE')),
+    ('DELETE on minutebook.token_reservations', has_table_privilege('minutebook.token_reservations', 'DELETE')),
     ('USAGE on minutebook_views', has_schema_privilege('minutebook_views', 'USAGE')),
     ('EXECUTE on minutebook.purge_stream_v1', has_function_privilege('minutebook.purge_stream_v1(bigint)', 'EXECUTE'))
 ) AS o (what, held) WHERE NOT o.held

@@ -554,6 +554,71 @@ $$;
 
 ALTER FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) OWNER TO minutebook_owner;
 
+-- Name: deltas_drop_v1(bigint, bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.deltas_drop_v1(p_stream_id bigint, p_turn bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    DELETE FROM minutebook.deltas d WHERE d.stream_id = p_stream_id AND d.turn <= p_turn;
+END
+$$;
+
+ALTER FUNCTION minutebook.deltas_drop_v1(p_stream_id bigint, p_turn bigint) OWNER TO minutebook_owner;
+
+-- Name: deltas_expire_v1(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.deltas_expire_v1() RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_gone bigint;
+BEGIN
+    DELETE FROM minutebook.deltas d WHERE d.put_at <= clock_timestamp() - interval '15 minutes';
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    RETURN v_gone;
+END
+$$;
+
+ALTER FUNCTION minutebook.deltas_expire_v1() OWNER TO minutebook_owner;
+
+-- Name: deltas_put_v1(json); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.deltas_put_v1(p_rows json) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_seqscan TO 'off'
+    AS $$
+DECLARE
+    v_stored integer;
+    v_wake text;
+BEGIN
+    WITH stored AS (
+        INSERT INTO minutebook.deltas AS d (stream_id, turn, attempt, start, text)
+        SELECT DISTINCT ON (r.s, r.t, r.a, r.o) r.s, r.t, r.a, r.o, r.x
+        FROM json_to_recordset(p_rows) AS r (s bigint, t bigint, a integer, o bigint, x text, e bigint)
+        JOIN minutebook.leases l ON l.stream_id = r.s AND l.purpose = 'runner' AND l.epoch = r.e
+        JOIN minutebook.streams s ON s.id = r.s AND NOT s.sealed
+        ORDER BY r.s, r.t, r.a, r.o, char_length(r.x) DESC
+        ON CONFLICT ON CONSTRAINT deltas_pkey DO UPDATE SET text = EXCLUDED.text
+            WHERE char_length(d.text) < char_length(EXCLUDED.text)
+        RETURNING d.stream_id
+    )
+    SELECT count(*), (SELECT string_agg(i.id::text, ',') FROM (SELECT DISTINCT n.stream_id AS id FROM stored n) i)
+    INTO v_stored, v_wake FROM stored;
+    IF v_stored > 0 THEN
+        PERFORM pg_notify('minutebook_deltas', CASE WHEN octet_length(v_wake) > 7900 THEN '*' ELSE v_wake END);
+    END IF;
+    RETURN v_stored;
+END
+$$;
+
+ALTER FUNCTION minutebook.deltas_put_v1(p_rows json) OWNER TO minutebook_owner;
+
 -- Name: event_chain_next(bytea, text, bytea, integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.event_chain_next(p_link bytea, p_words text, p_head bytea, p_k integer) RETURNS bytea
@@ -1206,6 +1271,36 @@ $$;
 
 ALTER FUNCTION minutebook.netstrings(p_values text[]) OWNER TO minutebook_owner;
 
+-- Name: note_conversation(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_conversation() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_owner jsonb := NEW.payload -> 'owner';
+BEGIN
+    IF coalesce(current_setting('minutebook.fork_source', true), '') <> ''
+        OR NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'conversation')
+    THEN
+        RETURN NULL;
+    ELSIF NEW.type = 'envelope_received' THEN
+        INSERT INTO minutebook.turn_work AS w (stream_id, seq) VALUES (NEW.stream_id, NEW.seq)
+        ON CONFLICT ON CONSTRAINT turn_work_pkey DO UPDATE SET seq = EXCLUDED.seq;
+    ELSIF NEW.type = 'reply_recorded' THEN
+        DELETE FROM minutebook.turn_seen t
+        WHERE t.stream_id = NEW.stream_id AND to_jsonb(t.turn) <= NEW.payload -> 'turn';
+    ELSIF NEW.seq = 1 AND v_owner ->> 'actor' IS NOT NULL THEN
+        INSERT INTO minutebook.conversations (stream_id, tenant, actor, on_behalf_of, started_at)
+        VALUES (NEW.stream_id, coalesce(v_owner ->> 'tenant', ''), v_owner ->> 'actor',
+            coalesce(v_owner ->> 'onBehalfOf', ''), NEW.ts);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_conversation() OWNER TO minutebook_owner;
+
 -- Name: note_run_or_hold(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.note_run_or_hold() RETURNS trigger
@@ -1257,6 +1352,9 @@ BEGIN
     DELETE FROM minutebook.idempotency k WHERE k.stream_id = p_stream_id;
     DELETE FROM minutebook.leases l WHERE l.stream_id = p_stream_id;
     DELETE FROM minutebook.snapshots n WHERE n.stream_id = p_stream_id;
+    DELETE FROM minutebook.deltas d WHERE d.stream_id = p_stream_id;
+    DELETE FROM minutebook.token_reservations r
+    WHERE r.execution = (SELECT substr(s.name, 6) FROM minutebook.streams s WHERE s.id = p_stream_id AND s.kind = 'turn');
     FOR v_view IN
         SELECT c.relname FROM pg_class c
         WHERE c.relnamespace = 'minutebook_views'::regnamespace AND c.relkind = 'r' ORDER BY 1
@@ -1303,6 +1401,112 @@ END
 $$;
 
 ALTER FUNCTION minutebook.restored_v1() OWNER TO minutebook_owner;
+
+-- Name: token_reserve_v1(text, text, text, text, text, bigint, bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.token_reserve_v1(p_execution text, p_tenant text, p_actor text, p_on_behalf_of text, p_agent text, p_tokens bigint, p_ceiling bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_day date := (clock_timestamp() AT TIME ZONE 'UTC')::date;
+BEGIN
+    IF (p_tokens >= 0) IS NOT TRUE THEN
+        RAISE EXCEPTION 'a reservation is of tokens, not %', p_tokens USING ERRCODE = '22023';
+    END IF;
+    INSERT INTO minutebook.token_reservations (execution, tenant, actor, on_behalf_of, agent, day, tokens)
+    VALUES (p_execution, p_tenant, p_actor, p_on_behalf_of, p_agent, v_day, p_tokens)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN true;
+    END IF;
+    INSERT INTO minutebook.token_use AS u (tenant, actor, on_behalf_of, agent, day, reserved)
+    SELECT p_tenant, p_actor, p_on_behalf_of, p_agent, v_day, p_tokens WHERE p_ceiling IS NULL OR p_tokens <= p_ceiling
+    ON CONFLICT ON CONSTRAINT token_use_pkey DO UPDATE SET reserved = u.reserved + EXCLUDED.reserved
+        WHERE p_ceiling IS NULL OR u.used + u.reserved + EXCLUDED.reserved <= p_ceiling;
+    IF NOT FOUND THEN
+        DELETE FROM minutebook.token_reservations r WHERE r.execution = p_execution;
+        RETURN false;
+    END IF;
+    RETURN true;
+END
+$$;
+
+ALTER FUNCTION minutebook.token_reserve_v1(p_execution text, p_tenant text, p_actor text, p_on_behalf_of text, p_agent text, p_tokens bigint, p_ceiling bigint) OWNER TO minutebook_owner;
+
+-- Name: token_settle_v1(text, bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.token_settle_v1(p_execution text, p_used bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    r minutebook.token_reservations;
+BEGIN
+    IF (p_used >= 0) IS NOT TRUE THEN
+        RAISE EXCEPTION 'tokens were used, not %', p_used USING ERRCODE = '22023';
+    END IF;
+    UPDATE minutebook.token_reservations t SET used = p_used
+    WHERE t.execution = p_execution AND t.used IS NULL RETURNING t.* INTO r;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE minutebook.token_use u SET used = u.used + p_used, reserved = u.reserved - r.tokens
+    WHERE u.actor = r.actor AND u.tenant = r.tenant AND u.on_behalf_of = r.on_behalf_of AND u.agent = r.agent
+      AND u.day = r.day;
+    RETURN true;
+END
+$$;
+
+ALTER FUNCTION minutebook.token_settle_v1(p_execution text, p_used bigint) OWNER TO minutebook_owner;
+
+-- Name: tokens_expire_v1(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.tokens_expire_v1() RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_day date := (clock_timestamp() AT TIME ZONE 'UTC')::date - 7;
+    v_gone bigint;
+BEGIN
+    WITH reservations AS (DELETE FROM minutebook.token_reservations r WHERE r.day < v_day RETURNING 1),
+        days AS (DELETE FROM minutebook.token_use u WHERE u.day < v_day RETURNING 1)
+    SELECT (SELECT count(*) FROM reservations) + (SELECT count(*) FROM days) INTO v_gone;
+    RETURN v_gone;
+END
+$$;
+
+ALTER FUNCTION minutebook.tokens_expire_v1() OWNER TO minutebook_owner;
+
+-- Name: turn_seen_v1(bigint, bigint, bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.turn_seen_v1(p_stream_id bigint, p_turn bigint, p_seen bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    INSERT INTO minutebook.turn_seen AS t (stream_id, turn, seen)
+    SELECT s.id, p_turn, p_seen FROM minutebook.streams s WHERE s.id = p_stream_id AND s.kind = 'conversation'
+    ON CONFLICT ON CONSTRAINT turn_seen_pkey DO UPDATE SET seen = EXCLUDED.seen WHERE t.seen < EXCLUDED.seen;
+END
+$$;
+
+ALTER FUNCTION minutebook.turn_seen_v1(p_stream_id bigint, p_turn bigint, p_seen bigint) OWNER TO minutebook_owner;
+
+-- Name: turn_work_done_v1(bigint, bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.turn_work_done_v1(p_stream_id bigint, p_through_seq bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    DELETE FROM minutebook.turn_work w WHERE w.stream_id = p_stream_id AND w.seq <= p_through_seq;
+    RETURN FOUND;
+END
+$$;
+
+ALTER FUNCTION minutebook.turn_work_done_v1(p_stream_id bigint, p_through_seq bigint) OWNER TO minutebook_owner;
 
 -- Name: procrastinate_cancel_job_v1(bigint, boolean, boolean); Type: FUNCTION; Schema: minutebook_jobs; Owner: minutebook_owner
 
@@ -1815,6 +2019,31 @@ CREATE AGGREGATE minutebook.event_chain(text, bytea, integer) (
 
 ALTER AGGREGATE minutebook.event_chain(text, bytea, integer) OWNER TO minutebook_owner;
 
+-- Name: conversations; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.conversations (
+    stream_id bigint NOT NULL,
+    tenant text NOT NULL,
+    actor text NOT NULL,
+    on_behalf_of text NOT NULL,
+    started_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE minutebook.conversations OWNER TO minutebook_owner;
+
+-- Name: deltas; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE UNLOGGED TABLE minutebook.deltas (
+    stream_id bigint NOT NULL,
+    turn bigint NOT NULL,
+    attempt integer NOT NULL,
+    start bigint NOT NULL,
+    text text NOT NULL,
+    put_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE minutebook.deltas OWNER TO minutebook_owner;
+
 -- Name: events; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.events (
@@ -2001,6 +2230,57 @@ ALTER TABLE minutebook.streams ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY 
     CACHE 1
 );
 
+-- Name: token_reservations; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.token_reservations (
+    execution text NOT NULL,
+    tenant text NOT NULL,
+    actor text NOT NULL,
+    on_behalf_of text NOT NULL,
+    agent text NOT NULL,
+    day date NOT NULL,
+    tokens bigint NOT NULL,
+    used bigint
+);
+
+ALTER TABLE minutebook.token_reservations OWNER TO minutebook_owner;
+
+-- Name: token_use; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.token_use (
+    tenant text NOT NULL,
+    actor text NOT NULL,
+    on_behalf_of text NOT NULL,
+    agent text NOT NULL,
+    day date NOT NULL,
+    used bigint DEFAULT 0 NOT NULL,
+    reserved bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.token_use OWNER TO minutebook_owner;
+
+-- Name: turn_seen; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.turn_seen (
+    stream_id bigint NOT NULL,
+    turn bigint NOT NULL,
+    seen bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.turn_seen OWNER TO minutebook_owner;
+
+-- Name: turn_work; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.turn_work (
+    stream_id bigint NOT NULL,
+    seq bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.turn_work OWNER TO minutebook_owner;
+
 -- Name: processes; Type: TABLE; Schema: minutebook_jobs; Owner: minutebook_owner
 
 CREATE TABLE minutebook_jobs.processes (
@@ -2177,6 +2457,16 @@ ALTER TABLE ONLY minutebook_jobs.procrastinate_jobs ALTER COLUMN id SET DEFAULT 
 
 ALTER TABLE ONLY minutebook_jobs.procrastinate_periodic_defers ALTER COLUMN id SET DEFAULT nextval('minutebook_jobs.procrastinate_periodic_defers_id_seq'::regclass);
 
+-- Name: conversations conversations_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.conversations
+    ADD CONSTRAINT conversations_pkey PRIMARY KEY (stream_id);
+
+-- Name: deltas deltas_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.deltas
+    ADD CONSTRAINT deltas_pkey PRIMARY KEY (stream_id, turn, attempt, start);
+
 -- Name: events events_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.events
@@ -2242,6 +2532,26 @@ ALTER TABLE ONLY minutebook.streams
 ALTER TABLE ONLY minutebook.streams
     ADD CONSTRAINT streams_pkey PRIMARY KEY (id);
 
+-- Name: token_reservations token_reservations_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.token_reservations
+    ADD CONSTRAINT token_reservations_pkey PRIMARY KEY (execution);
+
+-- Name: token_use token_use_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.token_use
+    ADD CONSTRAINT token_use_pkey PRIMARY KEY (actor, tenant, on_behalf_of, agent, day);
+
+-- Name: turn_seen turn_seen_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.turn_seen
+    ADD CONSTRAINT turn_seen_pkey PRIMARY KEY (stream_id, turn);
+
+-- Name: turn_work turn_work_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.turn_work
+    ADD CONSTRAINT turn_work_pkey PRIMARY KEY (stream_id);
+
 -- Name: processes processes_pkey; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook_jobs.processes
@@ -2296,6 +2606,10 @@ ALTER TABLE ONLY minutebook_views.room_list
 
 ALTER TABLE ONLY minutebook_views.transcript
     ADD CONSTRAINT transcript_pkey PRIMARY KEY (stream_id, seq);
+
+-- Name: conversations_by_owner; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX conversations_by_owner ON minutebook.conversations USING btree (actor, tenant, on_behalf_of, stream_id);
 
 -- Name: events_origin_key; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -2405,6 +2719,12 @@ CREATE TRIGGER events_guard_whole AFTER DELETE ON minutebook.events REFERENCING 
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_whole;
 
+-- Name: events events_note_conversation; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_conversation AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['envelope_received'::text, 'reply_recorded'::text, 'conversation_started'::text]))) EXECUTE FUNCTION minutebook.note_conversation();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_conversation;
+
 -- Name: events events_note_run_or_hold; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_note_run_or_hold AFTER INSERT ON minutebook.events FOR EACH ROW WHEN (((new.type = 'state_changed'::text) AND (new.origin <> 'harness'::text))) EXECUTE FUNCTION minutebook.note_run_or_hold();
@@ -2469,6 +2789,11 @@ CREATE TRIGGER procrastinate_trigger_status_events_insert_v1 AFTER INSERT ON min
 
 CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF status ON minutebook_jobs.procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1();
 
+-- Name: conversations conversations_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.conversations
+    ADD CONSTRAINT conversations_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
 -- Name: holds holds_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.holds
@@ -2489,6 +2814,16 @@ ALTER TABLE ONLY minutebook.runs
 ALTER TABLE ONLY minutebook.snapshots
     ADD CONSTRAINT snapshots_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
+-- Name: turn_seen turn_seen_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.turn_seen
+    ADD CONSTRAINT turn_seen_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: turn_work turn_work_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.turn_work
+    ADD CONSTRAINT turn_work_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
 -- Name: procrastinate_events procrastinate_events_job_id_fkey; Type: FK CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook_jobs.procrastinate_events
@@ -2503,6 +2838,19 @@ ALTER TABLE ONLY minutebook_jobs.procrastinate_jobs
 
 ALTER TABLE ONLY minutebook_jobs.procrastinate_periodic_defers
     ADD CONSTRAINT procrastinate_periodic_defers_job_id_fkey FOREIGN KEY (job_id) REFERENCES minutebook_jobs.procrastinate_jobs(id);
+
+-- Name: deltas; Type: ROW SECURITY; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE minutebook.deltas ENABLE ROW LEVEL SECURITY;
+
+-- Name: deltas deltas_expired; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
+
+CREATE POLICY deltas_expired ON minutebook.deltas TO minutebook_retention USING ((stream_id IN ( SELECT s.id
+   FROM minutebook.streams s)));
+
+-- Name: deltas deltas_read; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
+
+CREATE POLICY deltas_read ON minutebook.deltas FOR SELECT TO minutebook_app, minutebook_auditor USING (true);
 
 -- Name: events; Type: ROW SECURITY; Schema: minutebook; Owner: minutebook_owner
 
@@ -2537,7 +2885,7 @@ ALTER TABLE minutebook.idempotency ENABLE ROW LEVEL SECURITY;
 -- Name: idempotency idempotency_expired; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
 
 CREATE POLICY idempotency_expired ON minutebook.idempotency TO minutebook_retention USING (((stream_id IN ( SELECT s.id
-   FROM minutebook.streams s)) OR ((created_at + '30 days'::interval) <= clock_timestamp())));
+   FROM minutebook.streams s)) OR (((created_at + '30 days'::interval) <= clock_timestamp()) AND (operation <> 'send_turn'::text))));
 
 -- Name: idempotency idempotency_read; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
 
@@ -2555,6 +2903,15 @@ CREATE POLICY leases_expired ON minutebook.leases TO minutebook_retention USING 
 -- Name: leases leases_read; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
 
 CREATE POLICY leases_read ON minutebook.leases FOR SELECT TO minutebook_app, minutebook_auditor USING (true);
+
+-- Name: token_reservations reservations_expired; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
+
+CREATE POLICY reservations_expired ON minutebook.token_reservations TO minutebook_retention USING ((('turn:'::text || execution) IN ( SELECT s.name
+   FROM minutebook.streams s)));
+
+-- Name: token_reservations reservations_read; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
+
+CREATE POLICY reservations_read ON minutebook.token_reservations FOR SELECT TO minutebook_app, minutebook_auditor USING (true);
 
 -- Name: snapshots; Type: ROW SECURITY; Schema: minutebook; Owner: minutebook_owner
 
@@ -2597,6 +2954,10 @@ CREATE POLICY streams_expired_read ON minutebook.streams FOR SELECT TO minuteboo
 
 CREATE POLICY streams_read ON minutebook.streams FOR SELECT TO minutebook_owner, minutebook_app, minutebook_projector, minutebook_eraser, minutebook_auditor USING (true);
 
+-- Name: token_reservations; Type: ROW SECURITY; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE minutebook.token_reservations ENABLE ROW LEVEL SECURITY;
+
 -- Name: SCHEMA minutebook; Type: ACL; Schema: -; Owner: minutebook_owner
 
 GRANT USAGE ON SCHEMA minutebook TO minutebook_app;
@@ -2635,6 +2996,21 @@ GRANT ALL ON FUNCTION minutebook.append_plain_v1(p_streams text[], p_first bigin
 
 REVOKE ALL ON FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.append_v1(p_streams text[], p_items json, p_events json, p_creates boolean, p_notify boolean) TO minutebook_app;
+
+-- Name: FUNCTION deltas_drop_v1(p_stream_id bigint, p_turn bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.deltas_drop_v1(p_stream_id bigint, p_turn bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.deltas_drop_v1(p_stream_id bigint, p_turn bigint) TO minutebook_app;
+
+-- Name: FUNCTION deltas_expire_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.deltas_expire_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.deltas_expire_v1() TO minutebook_app;
+
+-- Name: FUNCTION deltas_put_v1(p_rows json); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.deltas_put_v1(p_rows json) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.deltas_put_v1(p_rows json) TO minutebook_app;
 
 -- Name: FUNCTION event_chain_next(p_link bytea, p_words text, p_head bytea, p_k integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -2723,6 +3099,10 @@ GRANT ALL ON FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_
 
 REVOKE ALL ON FUNCTION minutebook.netstrings(p_values text[]) FROM PUBLIC;
 
+-- Name: FUNCTION note_conversation(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_conversation() FROM PUBLIC;
+
 -- Name: FUNCTION note_run_or_hold(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.note_run_or_hold() FROM PUBLIC;
@@ -2739,6 +3119,31 @@ REVOKE ALL ON FUNCTION minutebook.refuse(p_fault text) FROM PUBLIC;
 -- Name: FUNCTION restored_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.restored_v1() FROM PUBLIC;
+
+-- Name: FUNCTION token_reserve_v1(p_execution text, p_tenant text, p_actor text, p_on_behalf_of text, p_agent text, p_tokens bigint, p_ceiling bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.token_reserve_v1(p_execution text, p_tenant text, p_actor text, p_on_behalf_of text, p_agent text, p_tokens bigint, p_ceiling bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.token_reserve_v1(p_execution text, p_tenant text, p_actor text, p_on_behalf_of text, p_agent text, p_tokens bigint, p_ceiling bigint) TO minutebook_app;
+
+-- Name: FUNCTION token_settle_v1(p_execution text, p_used bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.token_settle_v1(p_execution text, p_used bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.token_settle_v1(p_execution text, p_used bigint) TO minutebook_app;
+
+-- Name: FUNCTION tokens_expire_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.tokens_expire_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.tokens_expire_v1() TO minutebook_app;
+
+-- Name: FUNCTION turn_seen_v1(p_stream_id bigint, p_turn bigint, p_seen bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.turn_seen_v1(p_stream_id bigint, p_turn bigint, p_seen bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.turn_seen_v1(p_stream_id bigint, p_turn bigint, p_seen bigint) TO minutebook_app;
+
+-- Name: FUNCTION turn_work_done_v1(p_stream_id bigint, p_through_seq bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.turn_work_done_v1(p_stream_id bigint, p_through_seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.turn_work_done_v1(p_stream_id bigint, p_through_seq bigint) TO minutebook_app;
 
 -- Name: FUNCTION procrastinate_cancel_job_v1(job_id bigint, abort boolean, delete_job boolean); Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
 
@@ -2858,6 +3263,21 @@ GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_update_heartbeat_v1(worker_i
 
 REVOKE ALL ON FUNCTION minutebook.event_chain(text, bytea, integer) FROM PUBLIC;
 
+-- Name: TABLE conversations; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.conversations TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.conversations TO minutebook_auditor;
+
+-- Name: TABLE deltas; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.deltas TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.deltas TO minutebook_auditor;
+GRANT DELETE ON TABLE minutebook.deltas TO minutebook_retention;
+
+-- Name: COLUMN deltas.stream_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(stream_id) ON TABLE minutebook.deltas TO minutebook_retention;
+
 -- Name: TABLE events; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT ON TABLE minutebook.events TO minutebook_app;
@@ -2919,6 +3339,10 @@ GRANT DELETE ON TABLE minutebook.idempotency TO minutebook_retention;
 -- Name: COLUMN idempotency.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT(tenant) ON TABLE minutebook.idempotency TO minutebook_retention;
+
+-- Name: COLUMN idempotency.operation; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(operation) ON TABLE minutebook.idempotency TO minutebook_retention;
 
 -- Name: COLUMN idempotency.stream_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -3026,6 +3450,31 @@ GRANT SELECT(retention_days) ON TABLE minutebook.streams TO minutebook_retention
 -- Name: COLUMN streams.held; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT(held) ON TABLE minutebook.streams TO minutebook_retention;
+
+-- Name: TABLE token_reservations; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.token_reservations TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.token_reservations TO minutebook_auditor;
+GRANT DELETE ON TABLE minutebook.token_reservations TO minutebook_retention;
+
+-- Name: COLUMN token_reservations.execution; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(execution) ON TABLE minutebook.token_reservations TO minutebook_retention;
+
+-- Name: TABLE token_use; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.token_use TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.token_use TO minutebook_auditor;
+
+-- Name: TABLE turn_seen; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.turn_seen TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.turn_seen TO minutebook_auditor;
+
+-- Name: TABLE turn_work; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.turn_work TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.turn_work TO minutebook_auditor;
 
 -- Name: TABLE processes; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
 

@@ -36,6 +36,14 @@ CALLERS = {
     "feed_advance_v1": {"app", "auditor"},
     "fork_v1": {"app"},
     "hold_closed_v1": {"app"},
+    "turn_work_done_v1": {"app"},
+    "turn_seen_v1": {"app"},
+    "deltas_put_v1": {"app"},
+    "deltas_drop_v1": {"app"},
+    "deltas_expire_v1": {"app"},
+    "token_reserve_v1": {"app"},
+    "token_settle_v1": {"app"},
+    "tokens_expire_v1": {"app"},
     "is_purge_whole": {"retention"},
     "purge_stream_v1": {"retention"},
 }
@@ -50,6 +58,14 @@ DEFINERS = {
     "feed_advance_v1",
     "fork_v1",
     "hold_closed_v1",
+    "turn_work_done_v1",
+    "turn_seen_v1",
+    "deltas_put_v1",
+    "deltas_drop_v1",
+    "deltas_expire_v1",
+    "token_reserve_v1",
+    "token_settle_v1",
+    "tokens_expire_v1",
     "is_purge_whole",
 }
 
@@ -97,6 +113,10 @@ TRAPPED_FUNCTIONS = (
     "upper(text) RETURNS text",
     "jsonb_set(jsonb, text[], jsonb) RETURNS jsonb",
     "floor(numeric) RETURNS numeric",
+    "char_length(text) RETURNS int",
+    "timezone(text, timestamptz) RETURNS timestamp",
+    "to_jsonb(anyelement) RETURNS jsonb",
+    "json_to_recordset(json) RETURNS SETOF record",
 )
 
 TRAPPED_OPERATORS = (
@@ -134,6 +154,13 @@ TEMPORARY_NAMES = (
     "inserted",
     "deleted",
     "pg_class",
+    "turn_work",
+    "turn_seen",
+    "conversations",
+    "deltas",
+    "token_use",
+    "token_reservations",
+    "stored",
 )
 
 
@@ -192,6 +219,31 @@ def test_law_6_append_leases_and_feed_ignore_the_callers_names(any_database: Any
     assert one(superuser, "SELECT count(*) FROM minutebook.feed") == 7
     for name in ("events", "streams", "idempotency"):
         assert one(superuser, f"SELECT count(*) FROM minutebook.{name}") == {"events": 7}.get(name, 3)
+
+
+def test_law_6_what_is_beside_conversations_ignores_the_callers_names(any_database: Any, superuser: Any) -> None:
+    begin = event({"owner": {"actor": "human:ada"}}, t="conversation_started")
+    with any_database.connect("app") as app:
+        walk_in(app)
+        said = [event({"text": "x"}, t="envelope_received"), event({"turn": 1}, t="reply_recorded")]
+        append(app, creation(begin, *said, stream="conversation:a"))
+        app.execute("SELECT minutebook.lease_take_v1('conversation:a', 'runner', 'h', 60)")
+        stream = one(app, "SELECT s.id FROM minutebook.streams s LIMIT 1")
+        row = [{"s": stream, "t": 1, "a": 1, "o": 0, "x": "x", "e": 1}]
+        for call, answer in (
+            (f"deltas_put_v1('{json.dumps(row)}')", 1),
+            (f"deltas_drop_v1({stream}, 1)", ""),
+            ("deltas_expire_v1()", 0),
+            (f"turn_seen_v1({stream}, 1, 1)", ""),
+            (f"turn_work_done_v1({stream}, 2)", True),
+            ("token_reserve_v1('e', 'acme', 'human:ada', '', 'echo', 5, 9)", True),
+            ("token_reserve_v1('f', 'acme', 'human:ada', '', 'echo', 5, 9)", False),
+            ("token_settle_v1('e', 5)", True),
+            ("tokens_expire_v1()", 0),
+        ):
+            assert one(app, f"SELECT minutebook.{call}") == answer, call
+    for table, rows in {"conversations": 1, "turn_work": 0, "turn_seen": 1, "deltas": 0, "token_use": 1}.items():
+        assert one(superuser, f"SELECT count(*) FROM minutebook.{table}") == rows, table
 
 
 def test_law_6_guards_of_retention_and_eraser_ignore_the_callers_names(any_database: Any, superuser: Any) -> None:

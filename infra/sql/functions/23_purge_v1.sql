@@ -17,6 +17,9 @@ BEGIN
     DELETE FROM minutebook.idempotency k WHERE k.stream_id = p_stream_id;
     DELETE FROM minutebook.leases l WHERE l.stream_id = p_stream_id;
     DELETE FROM minutebook.snapshots n WHERE n.stream_id = p_stream_id;
+    DELETE FROM minutebook.deltas d WHERE d.stream_id = p_stream_id;
+    DELETE FROM minutebook.token_reservations r
+    WHERE r.execution = (SELECT substr(s.name, 6) FROM minutebook.streams s WHERE s.id = p_stream_id AND s.kind = 'turn');
     FOR v_view IN
         SELECT c.relname FROM pg_class c
         WHERE c.relnamespace = 'minutebook_views'::regnamespace AND c.relkind = 'r' ORDER BY 1
