@@ -10,9 +10,10 @@ import msgspec
 from ...domain.jsontext import MAX_PATH_CHARS
 from ...domain.redaction import KeyCollision
 from .known import KnownSecrets
-from .matcher import ERRORS, Matcher, marked_parts
+from .matcher import Matcher, marked_parts
 from .rules import Finding, Rule, compile_rules
-from .stream import MAX_HELD_BYTES, StreamRedactor
+from .stream import MAX_HELD_BYTES, Look, StreamRedactor, looks_at
+from .views import ERRORS
 
 MAX_NAMED_CHARS = 200
 """A member name that is longer says nothing about its value."""
@@ -41,7 +42,7 @@ class Redactor:
         if not self._matcher.may_hold(self._encoder.encode(value)):
             return value, []
         walk = _Walk(self._matcher)
-        return walk.fresh(value, None), walk.redactions
+        return walk.fresh(value, ()), walk.redactions
 
     def text(self, text: str) -> tuple[str, list[str]]:
         """A text without secrets, and the ids of the rules, sorted."""
@@ -52,7 +53,10 @@ class Redactor:
         """A text of an answer, in which something may have been cut short: what could be the beginning of a secret
         there is left out with it."""
         *cut, last = text.split(CUT)
-        return CUT.join([*(self.stream().feed(part) for part in cut), self.text(last)[0]])
+        return CUT.join([*(self.text(self._decided(part))[0] for part in cut), self.text(last)[0]])
+
+    def _decided(self, part: str) -> str:
+        return Look(self._matcher).feed(part.encode("utf-8", ERRORS)).decode("utf-8", ERRORS)
 
     def stream(self) -> StreamRedactor:
         """A redactor of one text that comes in chunks."""
@@ -71,13 +75,13 @@ class _Walk:
     def redactions(self) -> list[str]:
         return sorted({self._matcher.name(place) for place in self._places})
 
-    def fresh(self, value: Any, name: str | None) -> Any:
+    def fresh(self, value: Any, names: tuple[str, ...]) -> Any:
         if isinstance(value, str):
-            return self.text(value, name)
+            return self.text(value, names)
         if isinstance(value, dict):
             return self._members(cast("dict[str, Any]", value))
         if isinstance(value, (list, tuple)):
-            return [self._step(f"[{at}]", each, name) for at, each in enumerate(cast("list[Any]", value))]
+            return [self._step(f"[{at}]", each, names) for at, each in enumerate(cast("list[Any]", value))]
         return value
 
     def _members(self, members: dict[str, Any]) -> dict[str, Any]:
@@ -86,27 +90,37 @@ class _Walk:
             shown = self.text(name) if self._matcher.name_may_hold(name) else name
             if shown in fresh:
                 raise KeyCollision(f"${''.join(self._steps)}"[:MAX_PATH_CHARS])
-            fresh[shown] = self._step(f".{shown}", inner, name)
+            names = (name,) if shown == name else (name, shown)
+            fresh[shown] = self._step(f".{shown}", inner, names)
         return fresh
 
-    def _step(self, step: str, value: Any, name: str | None) -> Any:
+    def _step(self, step: str, value: Any, names: tuple[str, ...]) -> Any:
         self._steps.append(step)
-        fresh = self.fresh(value, name)
+        fresh = self.fresh(value, names)
         self._steps.pop()
         return fresh
 
-    def text(self, text: str, name: str | None = None) -> str:
+    def text(self, text: str, names: tuple[str, ...] = ()) -> str:
+        """A string, which stands under these names."""
         data = text.encode("utf-8", ERRORS)
-        if len(data) > MAX_HELD_BYTES:
-            return self._long(text)
-        findings = self._matcher.findings(data)
-        if name is not None and len(name) <= MAX_NAMED_CHARS and self._matcher.name_may_hold(name):
-            findings += self._named(data, name)
-        parts = marked_parts(findings)
-        if not parts:
+        if not self._matcher.may_hold(data) and not any(self._matcher.name_may_hold(name) for name in names):
             return text
-        self._places |= {part.place for part in parts}
-        return self._matcher.masked(data, parts).decode("utf-8", ERRORS)
+        for look in looks_at(self._matcher):
+            data = self._looked_at(data, names, look)
+            self._places |= look.places
+            if look.is_plain:
+                break
+        return data.decode("utf-8", ERRORS)
+
+    def _looked_at(self, data: bytes, names: tuple[str, ...], look: Look) -> bytes:
+        if len(data) > MAX_HELD_BYTES:
+            # As a stream, whose looks at a long text are at fixed places: the same for one chunk and for many.
+            return look.feed(data) + look.finish()
+        findings = self._matcher.findings(data)
+        for name in names:
+            if len(name) <= MAX_NAMED_CHARS and self._matcher.name_may_hold(name):
+                findings += self._named(data, name)
+        return look.masked(data, marked_parts(findings))
 
     def _named(self, data: bytes, name: str) -> list[Finding]:
         """What is a secret in the value of a member because of the member's name."""
@@ -117,10 +131,3 @@ class _Walk:
                 secret = (each.secret[0] - len(head), each.secret[1] - len(head))
                 found.append(Finding(secret[0], secret[1], secret, each.place))
         return found
-
-    def _long(self, text: str) -> str:
-        """As a stream, whose looks are at fixed places: the same for one chunk and for many."""
-        stream = StreamRedactor(self._matcher)
-        fresh = stream.feed(text) + stream.finish()
-        self._places |= stream.places
-        return fresh

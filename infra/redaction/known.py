@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus
 
+from .base64_runs import cores_of
 from .linear import Pattern, literal
 from .rules import Finding, is_placeholder
 
@@ -33,13 +33,20 @@ def forms_of(secret: str) -> set[str]:
     forms: set[str] = set()
     for text in {secret, secret.replace("\n", "\r\n"), *_lines(secret), *_in_other_case(secret)}:
         data = text.encode("utf-8", "surrogatepass")
-        forms |= {text, data.hex(), data.hex().upper(), *_escaped(text), *_in_url(text), *_in_base64(data)}
+        forms |= {
+            text,
+            data.hex(),
+            data.hex().upper(),
+            *_escaped(text),
+            *_in_url(text),
+            *cores_of(data, MIN_SECRET_CHARS),
+        }
     return {piece for form in forms for piece in _pieces(form)}
 
 
 def forms_of_key(key: bytes) -> set[str]:
     """A binary key in hex and in Base64."""
-    return {key.hex(), key.hex().upper(), *_in_base64(key)}
+    return {key.hex(), key.hex().upper(), *cores_of(key, MIN_SECRET_CHARS)}
 
 
 class KnownSecrets:
@@ -84,17 +91,6 @@ def _in_url(text: str) -> Iterator[str]:
     for form in (quote(text, "", errors="replace"), quote(text, errors="replace"), quote_plus(text, errors="replace")):
         yield form
         yield _PERCENT.sub(lambda found: found[0].lower(), form)
-
-
-def _in_base64(data: bytes) -> Iterator[str]:
-    """What stays the same of the data's Base64 whatever stands before and behind it, at each of the 3 alignments."""
-    for offset in range(3):
-        first = -(-8 * offset // 6)
-        last = 8 * (offset + len(data)) // 6
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            core = encode(bytes(offset) + data).decode()[first:last]
-            if len(core) >= MIN_SECRET_CHARS:
-                yield core
 
 
 def _pieces(form: str) -> Iterator[str]:

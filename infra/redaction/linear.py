@@ -12,6 +12,9 @@ re2: Any = untyped
 MAX_PROGRAM_BYTES = 64 << 20
 """Memory that one compiled pattern may take for its program and its cached states, filled as it is used."""
 
+NOTHING = r"[^\x00-\x{10FFFF}]"
+"""The source of a pattern that matches no text."""
+
 Span = tuple[int, int]
 """From and to, in bytes."""
 

@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from .base64_runs import RUN_BEGINNING, cores_of_words, readings, runs
 from .known import KnownSecrets, escaped_once_more
-from .linear import Pattern, PatternSet, Span, literal
+from .linear import NOTHING, Pattern, PatternSet, Span, literal
 from .prefixes import beginnings_of
 from .rules import CONFIGURED, CompiledRule, Finding, keyword_pattern, mask
+from .views import ERRORS, ESCAPE, INVISIBLE, View, escapes, last_escaped, unescaped, visible, without_open_escape
 
-_INVISIBLE_RANGES = (
-    *((0xAD, 0xAD), (0x34F, 0x34F), (0x600, 0x605), (0x61C, 0x61C), (0x6DD, 0x6DD), (0x70F, 0x70F), (0x890, 0x891)),
-    *((0x8E2, 0x8E2), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E)),
-    *((0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB)),
-    *((0x110BD, 0x110BD), (0x110CD, 0x110CD), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A)),
-    (0xE0000, 0xE0FFF),
-)
-INVISIBLE = "[" + "".join(f"{chr(first)}-{chr(last)}" for first, last in _INVISIBLE_RANGES) + "]"
-"""Characters that show nothing (Unicode's format characters, fillers, variation selectors): a secret that is broken by
-them is looked for without them too."""
+_INVISIBLE_HIT, _ESCAPE_HIT, _BASE64_HIT = range(3)
+"""Places in the set of what is looked for at once, before those of the rules."""
 
-_SPLIT = re.compile(f"({INVISIBLE}+)")
-_INVISIBLE_HIT = 0
+_MASK_BEGINS = b"[REDACTED:"
 
 MAX_PLAIN_NAMES = 4096
 MAX_PLAIN_NAME_CHARS = 64
 """Member names without a keyword that are remembered, and the longest of them."""
 
-ERRORS = "surrogatepass"
-"""How texts become bytes: half a surrogate pair may end a chunk; what to do about it is not decided here."""
-
 
 class Before(NamedTuple):
-    """What stands before a text, as far as it decides whether a word begins there: the last byte, and the last one of
-    what is visible; a zero for one that is not ASCII."""
+    """What stands before a text, as far as it decides whether a word begins there: the last byte, that of what is
+    visible, and that of what is left when percent escapes are decoded; a zero for one that is not ASCII."""
 
     byte: bytes = b""
     visible: bytes = b""
+    unescaped: bytes = b""
 
 
 START = Before()
@@ -55,15 +45,20 @@ class Marked(NamedTuple):
 
 
 class Matcher:
-    """All rules and known secrets together. Texts are UTF-8; a lone surrogate may stand in them as its three bytes."""
+    """All rules and known secrets together. Texts are UTF-8; a lone surrogate may stand in them as its three bytes.
+
+    A secret is found as it is, broken by invisible characters, with its percent escapes, and in Base64. A mask of one
+    of the rules is no secret, and goes whole where it is part of one.
+    """
 
     def __init__(self, rules: Sequence[CompiledRule], known: KnownSecrets) -> None:
         self._rules = rules
         self._known = known
         self._names = [CONFIGURED, *(each.rule.id for each in rules)]
         self._masks = [mask(name).encode() for name in self._names]
-        self._looks: list[CompiledRule | KnownSecrets | None] = [None]
-        sources = [INVISIBLE]
+        self._mask = Pattern("|".join(literal(mask(name)) for name in self._names))
+        self._looks: list[CompiledRule | KnownSecrets | None] = [None, None, None]
+        sources = [INVISIBLE, ESCAPE, _in_base64(rules)]
         for rule in rules:
             for keyword in rule.rule.keywords:
                 for form in {keyword, escaped_once_more(keyword)}:
@@ -105,17 +100,25 @@ class Matcher:
         if not hits:
             return []
         found = self._look(text, before.byte, hits)
-        if _INVISIBLE_HIT in hits or before.byte != before.visible:
-            view = _View(text)
-            found += [view.placed(each) for each in self._look(view.text, before.visible, self._set.found(view.text))]
-        return found
+        for view, context in self._views(text, before, hits):
+            found += [view.placed(each) for each in self._look(view.text, context, self._set.found(view.text))]
+        if _BASE64_HIT in hits:
+            found += [self._decoded(text, span) for span in runs(text)]
+        return self._around_masks(text, found)
+
+    def joints(self, text: bytes) -> list[Finding]:
+        """What a text must not be cut within, beside its matches: masks and percent escapes."""
+        spans = [*self._mask_spans(text), *escapes(text)]
+        return [Finding(start, end, None, 0) for start, end in spans]
 
     def undecided_from(self, text: bytes, before: Before) -> int:
         """Where the leftmost beginning of what could become a match starts; the length of the text if nowhere."""
         place = self._beginning(text, before.byte)
-        if before.byte != before.visible or self._invisible.first(text) is not None:
-            view = _View(text)
-            place = min(place, view.place(self._beginning(view.text, before.visible)))
+        whole = without_open_escape(text)  # which byte it will be is not known
+        hits = [_INVISIBLE_HIT] if self._invisible.first(text) is not None else []
+        hits += [_ESCAPE_HIT] if len(whole) < len(text) or any(escapes(text)) else []
+        for view, context in self._views(whole, before, hits):
+            place = min(place, view.place(self._beginning(view.text, context)))
         return place
 
     def before(self, text: bytes, before: Before) -> Before:
@@ -123,9 +126,8 @@ class Matcher:
         if not text:
             return before
         byte = _context(text)
-        if byte != b"\0":
-            return Before(byte, byte)
-        return Before(byte, _context(_View(text).text) or before.visible)
+        seen = byte if byte != b"\0" else _context(visible(text).text) or before.visible
+        return Before(byte, seen, _context(last_escaped(text)) or byte)
 
     def masked(self, text: bytes, parts: Iterable[Marked]) -> bytes:
         """The text with a mask in the place of each part."""
@@ -136,6 +138,15 @@ class Matcher:
             at = part.end
         return b"".join([*pieces, text[at:]])
 
+    def _views(self, text: bytes, before: Before, hits: Sequence[int]) -> list[tuple[View, bytes]]:
+        """Other readings of the text that may differ from it, each with what stands before it there."""
+        found: list[tuple[View, bytes]] = []
+        if _INVISIBLE_HIT in hits or before.byte != before.visible:
+            found.append((visible(text), before.visible))
+        if _ESCAPE_HIT in hits or before.byte != before.unescaped:
+            found.append((unescaped(text), before.unescaped))
+        return found
+
     def _look(self, text: bytes, before: bytes, hits: Sequence[int]) -> list[Finding]:
         shift = len(before)
         found: list[Finding] = []
@@ -143,6 +154,24 @@ class Matcher:
             if look is not None:
                 found += look.findings(before + text, shift)
         return [_shifted(each, -shift) for each in found] if shift else found
+
+    def _decoded(self, text: bytes, span: Span) -> Finding:
+        """A run that may be Base64: a secret as a whole where what it says holds one."""
+        places = [
+            each.place
+            for reading in readings(text[span[0] : span[1]])
+            for each in self._look(reading, b"", self._set.found(reading))
+            if each.secret is not None
+        ]
+        return Finding(span[0], span[1], span if places else None, min(places, default=0))
+
+    def _mask_spans(self, text: bytes) -> list[Span]:
+        return [whole for whole, *_ in self._mask.spans(text)] if _MASK_BEGINS in text else []
+
+    def _around_masks(self, text: bytes, findings: list[Finding]) -> list[Finding]:
+        """The findings, each with the whole of every mask that it touches; a secret that is masks alone is none."""
+        masks = self._mask_spans(text) if findings else []
+        return [_around(each, masks) for each in findings] if masks else findings
 
     def _beginning(self, text: bytes, before: bytes) -> int:
         if self._beginnings is None:
@@ -152,7 +181,9 @@ class Matcher:
 
     def _beginnings_source(self) -> str:
         sources = [beginnings_of(each.source) for each in self._rules]
-        sources += [beginnings_of(literal(form)) for form in self._known.forms]
+        literals = [*self._known.forms, *(mask(name) for name in self._names)]
+        sources += [beginnings_of(literal(each)) for each in literals]
+        sources += [beginnings_of(ESCAPE), beginnings_of(RUN_BEGINNING)]
         return rf"(?:{'|'.join(sources)})\z"
 
 
@@ -169,6 +200,40 @@ def marked_parts(findings: Iterable[Finding]) -> list[Marked]:
     return parts
 
 
+def _in_base64(rules: Iterable[CompiledRule]) -> str:
+    """The pattern of all keywords as they read in Base64; one that nothing matches where there are no rules."""
+    cores: set[str] = set()
+    for each in rules:
+        words = (*each.rule.keywords, *each.rule.encoded)
+        cores |= cores_of_words(words, ignores_case=each.rule.ignores_case)
+    return "|".join(literal(core) for core in sorted(cores)) or NOTHING
+
+
+def _around(finding: Finding, masks: Sequence[Span]) -> Finding:
+    start, end = _widened((finding.start, finding.end), masks)
+    secret = None if finding.secret is None else _widened(finding.secret, masks)
+    if secret is not None and sum(_sizes_within(secret, masks)) == secret[1] - secret[0]:
+        secret = None
+    return Finding(start, end, secret, finding.place)
+
+
+def _widened(span: Span, masks: Sequence[Span]) -> Span:
+    start, end = span
+    first = bisect.bisect_right(masks, (start, end)) - 1
+    if first >= 0 and masks[first][1] > start:
+        start = min(start, masks[first][0])
+    last = bisect.bisect_left(masks, (end, 0)) - 1
+    if last >= 0 and masks[last][1] > start:
+        end = max(end, masks[last][1])
+    return start, end
+
+
+def _sizes_within(span: Span, masks: Sequence[Span]) -> Iterable[int]:
+    first = bisect.bisect_left(masks, (span[0], 0))
+    last = bisect.bisect_left(masks, (span[1], 0))
+    return (end - start for start, end in masks[first:last])
+
+
 def _shifted(finding: Finding, by: int) -> Finding:
     secret = finding.secret
     moved = None if secret is None else (secret[0] + by, secret[1] + by)
@@ -177,40 +242,3 @@ def _shifted(finding: Finding, by: int) -> Finding:
 
 def _context(text: bytes) -> bytes:
     return b"\0" if text and text[-1] >= 0x80 else text[-1:]
-
-
-class _View:
-    """A text without its invisible characters, and where each byte of it stood."""
-
-    def __init__(self, text: bytes) -> None:
-        self._length = len(text)
-        self._origins: list[int] = []
-        self._places: list[int] = []
-        kept: list[bytes] = []
-        at = length = 0
-        for number, piece in enumerate(_SPLIT.split(text.decode("utf-8", ERRORS))):
-            data = piece.encode("utf-8", ERRORS)
-            if number % 2 == 0 and data:  # the others are the invisible ones between
-                self._origins.append(at)
-                self._places.append(length)
-                kept.append(data)
-                length += len(data)
-            at += len(data)
-        self.text = b"".join(kept)
-
-    def place(self, at: int) -> int:
-        """Where the byte at `at` stood; the end of the text for the end of the view."""
-        if at >= len(self.text):
-            return self._length
-        part = bisect.bisect_right(self._places, at) - 1
-        return self._origins[part] + at - self._places[part]
-
-    def placed(self, finding: Finding) -> Finding:
-        """A match in the view, as one in the text."""
-        secret = finding.secret
-        moved = None if secret is None else self._span(*secret)
-        start, end = self._span(finding.start, finding.end)
-        return Finding(start, end, moved, finding.place)
-
-    def _span(self, start: int, end: int) -> Span:
-        return self.place(start), self.place(end - 1) + 1

@@ -30,8 +30,6 @@ JOINT = "¦"
 OPENED, CLOSED = "«", "»"
 """Around what a positive example loses; without them it only has to lose something."""
 
-MASK = re.compile(rb"\[REDACTED:[a-z][a-z0-9-]{0,63}\]")
-
 EDGE = r"(?:\b|\\[nrt]|\\u00[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2})"
 """Where a word begins: also behind an escaped character, as in a JSON text within a JSON text."""
 
@@ -60,7 +58,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     A text is looked at by the pattern only where it holds one of the keywords; their case counts unless the pattern
     holds `(?i`. edge: a match begins where a word begins. entropy: least Shannon entropy of the secret, in bits a
     character. mixed: the secret has a letter, and a digit or a special character. placeholders: what only stands for a
-    secret (`changeme`, `<token>`, `${TOKEN}`) is left alone.
+    secret (`changeme`, `<token>`, `${TOKEN}`) is left alone. encoded: words to look for in Base64 beside the keywords,
+    for keywords of 2 bytes and for those that are written in mixed case.
     """
 
     id: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}(?![\s\S])")]
@@ -71,6 +70,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
     entropy: Annotated[float, Meta(ge=0, le=8)] = 0.0
     mixed: bool = False
     placeholders: bool = False
+    encoded: Annotated[tuple[Annotated[str, Meta(min_length=3)], ...], Meta(max_length=MAX_KEYWORDS)] = ()
     positive: Annotated[tuple[str, ...], Meta(min_length=1)]
     negative: tuple[str, ...] = ()
 
@@ -125,7 +125,7 @@ class CompiledRule:
 
     def _is_secret(self, secret: bytes) -> bool:
         rule = self.rule
-        if not secret or MASK.fullmatch(secret):
+        if not secret:
             return False
         if rule.mixed and (_SPECIAL.isdisjoint(secret) or not any(97 <= byte | 32 <= 122 for byte in secret)):
             return False

@@ -2,49 +2,57 @@
 
 from __future__ import annotations
 
-from .matcher import ERRORS, Before, Matcher, marked_parts
+from collections.abc import Iterator
+
+from .matcher import Before, Marked, Matcher, marked_parts
 from .rules import Finding
+from .views import ERRORS
 
 MAX_HELD_BYTES = 65_536
-"""What a stream holds back at most, but for what comes between two looks. No stored payload is longer, so that in a
-stored text every match is seen whole."""
+"""What a look holds back at most, but for what comes between two places where it is asked. No stored payload is longer,
+so that in a stored text every match is seen whole."""
 
 LOOK_EVERY_BYTES = 4096
 """How often the limit is looked at, counted from the start of the text: at the same places however it was cut."""
+
+MAX_LOOKS = 6
+"""How often a text is looked at again for what comes to light beside a mask, such as a secret that was glued to another
+one. What still finds something the last time takes all that follows: nobody writes such a text but to try."""
 
 _RUN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-.~")
 """What secrets are made of: where a match was cut off by the limit, the rest of such a run goes with it."""
 
 
-class StreamRedactor:
-    """Redacts one text. `feed` hands out what is decided and holds back what could be the beginning of a secret.
+class Look:
+    """One look at one text. `feed` hands out what is decided and holds back what could be the beginning of a secret.
 
     places: of the rules that took something so far, see Matcher.name.
     """
 
-    def __init__(self, matcher: Matcher) -> None:
+    def __init__(self, matcher: Matcher, *, is_last: bool = False) -> None:
+        self.places: set[int] = set()
         self._matcher = matcher
+        self._is_last = is_last
+        self._is_over = False
         self._held = b""
         self._before = Before()
         self._received = 0
         self._in_run = False
-        self.places: set[int] = set()
-
-    @property
-    def redactions(self) -> list[str]:
-        """Ids of the rules that took something so far, sorted."""
-        return sorted({self._matcher.name(place) for place in self.places})
 
     @property
     def held_bytes(self) -> int:
         """How much is held back."""
         return len(self._held)
 
-    def feed(self, chunk: str) -> str:
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that came was handed out as it was."""
+        return not (self.places or self._held or self._in_run)
+
+    def feed(self, data: bytes) -> bytes:
         """The next part of the text; returns what may be shown now, which may be nothing."""
-        data = chunk.encode("utf-8", ERRORS)
         shown: list[bytes] = []
-        while data:
+        while data and not self._is_over:
             size = LOOK_EVERY_BYTES - self._received % LOOK_EVERY_BYTES
             while size < len(data) and data[size] & 0xC0 == 0x80:  # not within a character
                 size += 1
@@ -53,11 +61,27 @@ class StreamRedactor:
             self._received += len(part)
             self._hold(part)
             shown.append(self._decided(is_look=is_look))
-        return b"".join(shown).decode("utf-8", ERRORS)
+        return b"".join(shown)
 
-    def finish(self) -> str:
+    def finish(self) -> bytes:
         """The text is over: the rest of it."""
-        return self._show(len(self._held), self._findings()).decode("utf-8", ERRORS)
+        return self._show(len(self._held), self._findings())
+
+    def masked(self, text: bytes, parts: list[Marked]) -> bytes:
+        """A text with these parts masked; the last look takes all that follows the first of them."""
+        if parts and self._is_last:
+            self._is_over = True
+            self._held = b""
+            parts = [Marked(parts[0].start, len(text), parts[0].place)]
+        self.places |= {part.place for part in parts}
+        return self._matcher.masked(text, parts)
+
+    def skip_to(self, other: Look) -> bytes:
+        """What is held back, of a text that another look handed out as it was: this one would do the same."""
+        held, self._held = self._held, b""
+        self._before = other._before
+        self._received = other._received
+        return held
 
     def _hold(self, part: bytes) -> None:
         if self._in_run:
@@ -75,7 +99,7 @@ class StreamRedactor:
             return b""
         findings = self._findings()
         # From the right: whoever reaches over the place moves it to its own start, where others may reach over it.
-        for each in sorted(findings, key=_start, reverse=True):
+        for each in sorted([*findings, *self._matcher.joints(self._held)], key=_start, reverse=True):
             if each.start < upto < each.end:
                 upto = each.start
         if not is_look or len(self._held) - upto <= MAX_HELD_BYTES:
@@ -106,10 +130,55 @@ class StreamRedactor:
     def _show(self, upto: int, findings: list[Finding]) -> bytes:
         """Let go of the text before `upto`, masked."""
         parts = marked_parts(each for each in findings if each.end <= upto)
-        self.places |= {part.place for part in parts}
         text, self._held = self._held[:upto], self._held[upto:]
         self._before = self._matcher.before(text, self._before)
-        return self._matcher.masked(text, parts)
+        return self.masked(text, parts)
+
+
+class StreamRedactor:
+    """Redacts one text, by looks behind one another: each reads what the one before it hands out."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._looks = list(looks_at(matcher))
+
+    @property
+    def redactions(self) -> list[str]:
+        """Ids of the rules that took something so far, sorted."""
+        return sorted({self._matcher.name(place) for place in self.places})
+
+    @property
+    def places(self) -> set[int]:
+        """Of the rules that took something so far, see Matcher.name."""
+        return set[int]().union(*(look.places for look in self._looks))
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is held back."""
+        return sum(look.held_bytes for look in self._looks)
+
+    def feed(self, chunk: str) -> str:
+        """The next part of the text; returns what may be shown now, which may be nothing."""
+        data = chunk.encode("utf-8", ERRORS)
+        for number, look in enumerate(self._looks, 1):
+            data = look.feed(data)
+            if look.is_plain:
+                later = [each.skip_to(look) for each in self._looks[number:]]
+                data = b"".join([*reversed(later), data])
+                break
+        return data.decode("utf-8", ERRORS)
+
+    def finish(self) -> str:
+        """The text is over: the rest of it."""
+        data = b""
+        for look in self._looks:
+            data = look.feed(data) + look.finish()
+        return data.decode("utf-8", ERRORS)
+
+
+def looks_at(matcher: Matcher) -> Iterator[Look]:
+    """Fresh looks at one text, in their order."""
+    return (Look(matcher, is_last=number == MAX_LOOKS) for number in range(1, MAX_LOOKS + 1))
 
 
 def _ended(finding: Finding, at: int) -> Finding:

@@ -22,6 +22,9 @@ from psycopg import sql
 TOKEN = "ghp_" + "aB3dE5" * 6
 JWT = "eyJ" + "hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJodW1hbjphbGljZSJ9." + "c2lnbmF0dXJlLWluLWJhc2U2NA"
 CORP = "corp_" + "0123456789"
+IN_BASE64 = base64.b64encode(f"user:{TOKEN}".encode()).decode()
+IN_URL = "password%3Dkq9%21xv2Zq"
+WHY = f"because of {TOKEN} {JWT}"
 
 CONFIG = """
 [[redaction.rules]]
@@ -41,7 +44,7 @@ class Scene:
         self.answers: list[bytes] = []
         issuer_key = DevelopmentIssuer.open(server.data_dir).key
         self.known = [issuer_key.hex(), base64.b64encode(server_key(load(server.data_dir, {}))).decode()]
-        self.planted = [TOKEN, JWT, CORP, *self.known]
+        self.planted = [TOKEN, JWT, CORP, IN_BASE64, *self.known, IN_URL.partition("%3D")[2]]
         self.alice = server.member("alice")
         self.room = open_room(self.alice, title=f"about {TOKEN}", repository=f"https://x:{TOKEN}@forge.example/a")
         self.run = short_id(77)
@@ -52,7 +55,7 @@ class Scene:
     @property
     def text(self) -> str:
         """A text with all that is planted."""
-        return " and ".join(self.planted)
+        return " and ".join([*self.planted[:-1], IN_URL])
 
     def say(self, client: httpx.Client, method: str, path: str, **sent: Any) -> httpx.Response:
         """A request whose answer is kept."""
@@ -99,6 +102,29 @@ def plant_everywhere(scene: Scene) -> None:
     assert scene.push("message", text=text, to=[f"human:{CORP}"]).status_code == 200
     collision = {TOKEN: 1, TOKEN[:-1] + "Z": 2}
     assert scene.push("tool_call", callId="c2", tool="shell", args=collision, decidedBy=None).status_code == 200
+
+
+def plant_in_acts(scene: Scene) -> None:
+    """Everything into the queue, an action that asks for approval, and the reasons and notes of what people do."""
+    text, room, alice = scene.text, f"/v1/rooms/{scene.room}", scene.alice
+    queued = {"text": text, "delivery": "queued"}
+    assert scene.say(alice, "POST", f"{room}/messages", json=queued).status_code == 201
+    asked = {"eventId": "e1", "callId": "c9", "class": "forge.pr", "action": {"run": text, TOKEN: [text]}}
+    action = scene.say(scene.bridge, "POST", "/v1/bridge/approvals", json=asked)
+    assert action.status_code == 200
+    denied = {"decision": "denied", "actionDigest": action.json()["actionDigest"], "reason": WHY}
+    path = f"{room}/approvals/{action.json()['approvalId']}/decision"
+    assert scene.say(alice, "POST", path, json=denied).status_code == 200
+    assert scene.say(alice, "GET", f"{room}/approvals", params={"state": "denied"}).status_code < 500
+    verdict = {"kind": "review_verdict", "text": text, "verdict": "changes", "commit": "abcdef0"}
+    assert scene.say(alice, "POST", f"{room}/messages", json=verdict).status_code == 201
+    for act in ("hold", "release", "driver/take"):
+        assert scene.say(alice, "POST", f"{room}/{act}", json={"reason": WHY}).status_code == 200
+    fork = scene.say(alice, "POST", f"{room}/fork", json={"seq": 3, "note": WHY})
+    assert fork.status_code == 201
+    for path in ("", "/events", "/export"):
+        assert scene.say(alice, "GET", f"/v1/rooms/{fork.json()['id']}{path}").status_code == 200
+    assert scene.say(alice, "POST", f"/v1/runs/{scene.run}/revoke", json={"reason": WHY}).status_code == 200
 
 
 def plant_in_refusals(scene: Scene) -> None:
@@ -155,6 +181,7 @@ def holds(text: str, planted: list[str]) -> list[str]:
 def test_sc_8_a_planted_token_and_jwt_are_in_no_row_frame_answer_or_log_line(scene: Scene) -> None:
     plant_everywhere(scene)
     plant_in_refusals(scene)
+    plant_in_acts(scene)
     room = f"/v1/rooms/{scene.room}"
     events = scene.events()
     for path in ("", "/transcript", "/export"):
