@@ -59,11 +59,15 @@ class Creation(Struct, frozen=True):
 
 
 class Fence(Struct, frozen=True):
-    """The lease that the writer claims to hold; an older epoch appends nothing."""
+    """The lease that the writer claims to hold; an older epoch appends nothing.
+
+    stream: whose lease it is, where it is not that of the stream appended to; None for that one's own.
+    """
 
     purpose: str
     holder: str
     epoch: int
+    stream: str | None = None
 
 
 class Key(Struct, frozen=True, rename={"answer": "body"}):

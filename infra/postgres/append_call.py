@@ -50,6 +50,7 @@ class _ItemRow(Struct, rename="camel", omit_defaults=True):
     fence_purpose: str | UnsetType = UNSET
     fence_holder: str | UnsetType = UNSET
     fence_epoch: int | UnsetType = UNSET
+    fence_stream: str | UnsetType = UNSET
     key_tenant: str | UnsetType = UNSET
     key_caller: str | UnsetType = UNSET
     key_operation: str | UnsetType = UNSET
@@ -219,6 +220,7 @@ def _item_row(n: int, place: int, item: Append) -> _ItemRow:
     if item.fence is not None:
         row.fence_purpose, row.fence_holder = item.fence.purpose, item.fence.holder
         row.fence_epoch = item.fence.epoch
+        row.fence_stream = UNSET if item.fence.stream is None else item.fence.stream
     if item.key is not None:
         row.key_tenant, row.key_caller, row.key_operation, row.key_scope, row.key = item.key.place
         row.fingerprint, row.status, row.body = item.key.fingerprint, item.key.status, item.key.answer

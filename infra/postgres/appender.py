@@ -44,8 +44,10 @@ class _Group(Struct):
     keys: list[tuple[str, ...]]
 
     def streams(self) -> set[str]:
-        """The names of the streams that the group appends to."""
-        return {item.stream for item in self.items}
+        """The names of the streams that the group appends to, and of those whose leases it stands on: two batches that
+        lock the same rows in different order would wait for each other."""
+        own = {item.stream for item in self.items}
+        return own | {item.fence.stream for item in self.items if item.fence is not None and item.fence.stream}
 
 
 class Appender:

@@ -104,6 +104,42 @@ def test_law_25_only_the_newest_epoch_of_the_holder_appends(any_database: Any, a
     assert one(app, "SELECT count(*) FROM minutebook.idempotency") == 0
 
 
+def test_a_stream_may_be_fenced_on_the_lease_of_another(any_database: Any, app: Any) -> None:
+    """So a turn's stream needs no lease of its own: one look decides for both, and renews it."""
+    take(app, "h1")
+    first, other = fence("h1", 1) | {"fenceStream": ROOM}, "room:turn0001"
+    refusals = append(
+        app,
+        creation(event(), stream=other, **fence("h1", 2), fenceStream=ROOM),
+        creation(event(), stream="room:turn0002", **fence("h1", 1)),
+        creation(event(), stream="room:turn0003", **fence("h1", 1), fenceStream="room:unknown0"),
+    )
+    assert outcomes(refusals) == ["fenced"] * 3
+    assert one(app, "SELECT count(*) FROM minutebook.streams") == 1
+    assert outcomes(append(app, creation(event(), stream=other, **first))) == ["appended"]
+    age(any_database, TTL_S - 1)
+    assert outcomes(append(app, item(1, event(), stream=other, **first))) == ["appended"]
+    age(any_database, TTL_S - 1)
+    assert take(app, "h2") == (0, "h1")
+    age(any_database, 1)
+    assert take(app, "h2") == (2, "h2")
+    assert outcomes(append(app, item(2, event(), stream=other, **first))) == ["fenced"]
+    assert outcomes(append(app, item(2, event(), stream=other, **fence("h2", 2)))) == ["fenced"]
+
+
+def test_a_take_over_of_another_streams_lease_waits_for_the_append(any_database: Any, app: Any) -> None:
+    take(app, "h1")
+    append(app, creation(event(), stream="room:turn0001"))
+    with any_database.connect("app") as other, any_database.connect("postgres") as superuser:
+        other.autocommit = False
+        assert take(other, "h2", ttl_s=0) == (2, "h2")
+        late = item(1, event(), stream="room:turn0001", **fence("h1", 1), fenceStream=ROOM)
+        waiting = Background(lambda: append(app, late))
+        until_blocked(superuser, app.info.backend_pid)
+        other.commit()
+        assert outcomes(waiting.result()) == ["fenced"]
+
+
 def test_a_fenced_append_renews_its_lease(any_database: Any, app: Any) -> None:
     take(app, "h1")
     age(any_database, TTL_S - 1)

@@ -3,9 +3,9 @@
 --
 -- p_streams: the distinct stream names of the batch.
 -- p_items:  [{n, s, expected, count, kind?, tenant?, retention?, seal?, hold?, fencePurpose?, fenceHolder?, fenceEpoch?,
---             keyTenant?, keyCaller?, keyOperation?, keyScope?, key?, fingerprint?, status?, body?}], n from 1 upwards
---           in order, s the 1-based place in p_streams; kind and tenant create the stream, where expected is 0 and no
---           fence is given; no two items share a key.
+--             fenceStream?, keyTenant?, keyCaller?, keyOperation?, keyScope?, key?, fingerprint?, status?, body?}], n
+--           from 1 upwards in order, s the 1-based place in p_streams; kind and tenant create the stream, where expected
+--           is 0 and any fence is on the lease of another stream, fenceStream, and holds; no two items share a key.
 -- p_events: [{i, k, id, t, v, p, ak, ai, ar?, r?, cb?, o, rd, cl, oc?, ok?}], i the item, k from 1 within it, in order.
 -- p_creates: whether any item creates a stream.
 -- Items of one stream that follow each other stand on each other: behind a refused one, all of them conflict.
@@ -95,9 +95,14 @@ BEGIN
         INSERT INTO minutebook.streams (name, kind, tenant, retention_days)
         SELECT p_streams[i.s], i.kind, i.tenant, i.retention
         FROM json_to_recordset(p_items) AS i (n integer, s integer, expected bigint, kind text, tenant text,
-            retention integer, "fenceHolder" text, key text)
+            retention integer, "fencePurpose" text, "fenceHolder" text, "fenceEpoch" bigint, "fenceStream" text,
+            key text)
         WHERE i.kind IS NOT NULL AND (i.key IS NULL OR i.n = ANY (v_claimed))
-          AND i.expected = 0 AND i."fenceHolder" IS NULL  -- what must be refused below creates nothing
+          -- What must be refused below creates nothing.
+          AND i.expected = 0 AND (i."fenceHolder" IS NULL OR EXISTS (
+              SELECT FROM minutebook.leases l
+              WHERE l.stream_id = (SELECT s.id FROM minutebook.streams s WHERE s.name = i."fenceStream")
+                AND l.purpose = i."fencePurpose" AND l.holder = i."fenceHolder" AND l.epoch = i."fenceEpoch"))
         ORDER BY 1
         ON CONFLICT DO NOTHING;
     END IF;
@@ -113,7 +118,7 @@ BEGIN
     FOR it IN
         SELECT i.* FROM json_to_recordset(p_items) AS i (n integer, s integer, expected bigint, count integer,
             seal boolean, hold boolean, "fencePurpose" text, "fenceHolder" text, "fenceEpoch" bigint,
-            "keyTenant" text, "keyCaller" text, "keyOperation" text, "keyScope" text, key text, fingerprint text)
+            "fenceStream" text, "keyTenant" text, "keyCaller" text, "keyOperation" text, "keyScope" text, key text, fingerprint text)
     LOOP
         v_n := it.n;
         v_places[v_n] := it.s;
@@ -139,9 +144,11 @@ BEGIN
             v_outcomes[v_n] := 'sealed';
         END IF;
         IF v_outcomes[v_n] IS NULL AND it."fenceHolder" IS NOT NULL THEN
+            -- Of another stream the lease's own row is the lock: whoever takes it over waits here, or is waited for.
             UPDATE minutebook.leases l SET seen_at = clock_timestamp()
-            WHERE l.stream_id = v_ids[it.s] AND l.purpose = it."fencePurpose"
-              AND l.holder = it."fenceHolder" AND l.epoch = it."fenceEpoch";
+            WHERE l.stream_id = CASE WHEN it."fenceStream" IS NULL THEN v_ids[it.s] ELSE
+                    (SELECT s.id FROM minutebook.streams s WHERE s.name = it."fenceStream") END
+              AND l.purpose = it."fencePurpose" AND l.holder = it."fenceHolder" AND l.epoch = it."fenceEpoch";
             IF NOT FOUND THEN
                 v_outcomes[v_n] := 'fenced';
             END IF;
