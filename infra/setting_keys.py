@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import msgspec
 from msgspec import Meta
 
-from .settings import ENV_PREFIX, Section, Settings
+from .settings import ENV_PREFIX, Settings
+from .settings_section import Section, is_secret
 
 
 class SettingDoc(NamedTuple):
@@ -75,7 +76,7 @@ def _leaves(kind: type[Section], key: str, env: str | None) -> Iterator[Leaf]:
             yield from _leaves(section, name, f"{variable}_" if variable else None)
         elif entry is not None:
             yield from _leaves(entry, f"{name}.<name>", None)
-        else:
+        elif any(isinstance(part, Meta) for part in get_args(field.type)):
             default = field.default
             if field.default_factory is not msgspec.NODEFAULT:
                 default = field.default_factory()
@@ -84,6 +85,7 @@ def _leaves(kind: type[Section], key: str, env: str | None) -> Iterator[Leaf]:
 
 
 def _section_of(kind: Any) -> type[Section] | None:
+    kind = plain(kind)
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
@@ -94,11 +96,6 @@ def plain(kind: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         return plain(next(part for part in get_args(kind) if part is not type(None)))
     return kind
-
-
-def is_secret(kind: Any) -> bool:
-    """Whether the annotated type is marked as a secret."""
-    return any(isinstance(part, Meta) and bool(part.extra) for part in get_args(kind))
 
 
 def _type_text(kind: Any) -> str:

@@ -12,8 +12,9 @@ from ..domain.errors import Invalid
 from ..domain.ids import canonical_name
 from ..domain.principals import SERVER_COMPONENT
 from .redaction.rules import Rule
+from .settings_conversations import AgentSettings, ConversationSettings, ToolSettings
 from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
-from .settings_section import Section, parse_duration
+from .settings_section import SecretSection, Section, parse_duration
 from .settings_timeouts import TimeoutSettings
 
 ASYMMETRIC_ALGORITHMS = (
@@ -80,8 +81,8 @@ class ServerSettings(Section, frozen=True):
     ] = 8
 
 
-class DatabaseSettings(Section, frozen=True):
-    """`[database]`. The URLs are secrets: printing this struct hides them."""
+class DatabaseSettings(SecretSection, frozen=True):
+    """`[database]`. The URLs are secrets."""
 
     url: Annotated[
         str | None,
@@ -112,18 +113,6 @@ class DatabaseSettings(Section, frozen=True):
         int, Meta(ge=100, le=600_000, description="Longest statement, in milliseconds.")
     ] = 10_000
     audit_feed: Annotated[bool, Meta(description="Whether the feed for auditors is on.")] = False
-
-    def __repr__(self) -> str:
-        shown = (f"{name}={_masked(name, getattr(self, name))}" for name in self.__struct_fields__)
-        return f"DatabaseSettings({', '.join(shown)})"
-
-    def __rich_repr__(self) -> list[tuple[str, str]]:
-        """As `__repr__`: msgspec would otherwise print the URLs."""
-        return [(name, _masked(name, getattr(self, name))) for name in self.__struct_fields__]
-
-
-def _masked(name: str, value: object) -> str:
-    return "'***'" if name.endswith("url") and value is not None else repr(value)
 
 
 class IssuerSettings(Section, frozen=True):
@@ -174,14 +163,6 @@ class GroupSettings(Section, frozen=True):
         str, Meta(min_length=1, description="Its people watch every room of their tenant and create rooms.")
     ] = "agents-member"
     auditor: Annotated[str, Meta(min_length=1, description="Its people export.")] = "agents-auditor"
-
-
-class ToolSettings(Section, frozen=True):
-    """`[tools.<name>]`"""
-
-    data_class: Annotated[str | None, Meta(description="Label of what the tool returns; unclassified when absent.")] = (
-        None
-    )
 
 
 class ClearanceSettings(Section, frozen=True):
@@ -275,6 +256,8 @@ class Settings(Section, frozen=True):
     """Everything that an operator can set. Only `settings_load.load` builds it; secrets are resolved."""
 
     data_dir: Annotated[Path, Meta(description="Directory of the settings file, keys and the own database.")]
+    config_dir: Path | None = None
+    """Directory of the settings file; None where there is none. Not set by operators."""
     development: Annotated[
         bool | None,
         Meta(description="Whether the development issuer is on; unset: on loopback without a human issuer."),
@@ -283,6 +266,8 @@ class Settings(Section, frozen=True):
     database: DatabaseSettings = DatabaseSettings()
     issuers: dict[str, IssuerSettings] = {}
     groups: GroupSettings = GroupSettings()
+    conversations: ConversationSettings = ConversationSettings()
+    agents: dict[str, AgentSettings] = {}
     tools: dict[str, ToolSettings] = {}
     clearance: ClearanceSettings = ClearanceSettings()
     limits: LimitSettings = LimitSettings()

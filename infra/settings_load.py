@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin
-from urllib.parse import urlsplit
 
 import msgspec
 import platformdirs
 
 from .redaction.rules import Rule, RuleError, check_rules, parse_rules
-from .setting_keys import Leaf, is_secret, leaves, plain
-from .settings import (
-    ASYMMETRIC_ALGORITHMS,
-    ENV_PREFIX,
-    RESERVED_COMPONENTS,
-    IssuerSettings,
-    Section,
-    Settings,
-    SettingsError,
-    is_canonical,
-    is_loopback,
-    parse_duration,
-)
+from .setting_keys import Leaf, leaves, plain
+from .settings import ENV_PREFIX, Settings, SettingsError, is_canonical, is_loopback
+from .settings_check_conversations import check_conversations
+from .settings_check_issuers import check_issuers
 from .settings_check_outward import check_outward
+from .settings_conversations import resolved_counter
+from .settings_section import Section, is_secret
 
 CONFIG_NAME = "minutebook.toml"
 CONFIG_VARIABLE = "MINUTEBOOK_CONFIG"
 DATA_DIR_VARIABLE = "MINUTEBOOK_DATA_DIR"
-
-MIN_TOKEN_LIFETIME_S = 60
-MAX_TOKEN_LIFETIME_S = 30 * 86_400
 
 _REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
@@ -60,7 +48,9 @@ def load(data_dir: Path | None, env: Mapping[str, str], overrides: Mapping[str, 
         if value is not None:
             _place(tree, key, value)
             origins.pop(key, None)
-    settings = _Builder(env, origins, base_dir).struct(Settings, tree, "", {"data_dir": resolved_dir})
+    settings = _Builder(env, origins, base_dir).struct(
+        Settings, tree, "", {"data_dir": resolved_dir, "config_dir": base_dir}
+    )
     _check(settings)
     return settings
 
@@ -111,7 +101,7 @@ def _overlay_environment(tree: dict[str, Any], env: Mapping[str, str]) -> dict[s
             origins[leaf.key] = name
         elif name.startswith(ENV_PREFIX):
             others.append(name)
-    referenced = _referenced(tree.get("database"))
+    referenced = set(_referenced(tree))
     for name in others:
         if name not in referenced:
             hint = _suggestion(name, [*known, *reserved])
@@ -119,10 +109,14 @@ def _overlay_environment(tree: dict[str, Any], env: Mapping[str, str]) -> dict[s
     return origins
 
 
-def _referenced(table: Any) -> set[str]:
-    values = cast("dict[str, Any]", table).values() if isinstance(table, dict) else ()
-    matches = (_REFERENCE.fullmatch(value) for value in values if isinstance(value, str))
-    return {match[1] for match in matches if match is not None}
+def _referenced(value: Any) -> Iterator[str]:
+    """The variables that values anywhere in the tree refer to."""
+    if isinstance(value, (dict, list)):
+        inner = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+        for each in inner:
+            yield from _referenced(each)
+    elif isinstance(value, str) and (match := _REFERENCE.fullmatch(value)) is not None:
+        yield match[1]
 
 
 def _from_text(leaf: Leaf, name: str, text: str) -> Any:
@@ -193,13 +187,17 @@ class _Builder:
                 raw = {str(name): name for name in cast("list[object]", raw)}
             return {name: self._value(inner, value, f"{key}.{name}") for name, value in self._table(raw, key).items()}
         value = self._leaf(kind, raw, key)
-        if is_secret(kind) and isinstance(value, str):
-            return self._secret(value, key)
-        if key.endswith(".jwksFile") and isinstance(value, str):
+        if is_secret(kind) and value is not None:
+            return self._secret(value, key) if isinstance(value, str) else tuple(self._secret(x, key) for x in value)
+        return self._with_file(value, key) if isinstance(value, str) else value
+
+    def _with_file(self, value: str, key: str) -> Any:
+        """The value, with the file that it names beside the settings file."""
+        if key.endswith(".jwksFile"):
             return str(self._base_dir / value)
-        if key == "redaction.rules" and isinstance(value, str):
-            return _rules_of(self._base_dir / value, self._named(key))
-        return value
+        if key.startswith("agents.") and key.endswith(".counter"):
+            return resolved_counter(value, self._base_dir)
+        return _rules_of(self._base_dir / value, self._named(key)) if key == "redaction.rules" else value
 
     def _leaf(self, kind: Any, raw: Any, key: str) -> Any:
         try:
@@ -237,14 +235,12 @@ def _join(key: str, name: str) -> str:
 def _check(settings: Settings) -> None:
     _check_server(settings)
     _check_database(settings)
-    for name, issuer in settings.issuers.items():
-        _check_keys_of(f"issuers.{name}", issuer)
-        _check_claims_of(f"issuers.{name}", issuer)
-    _check_issuers_together(settings.issuers)
+    check_issuers(settings.issuers)
     _check_development(settings)
     _check_clearance(settings)
     _check_redaction(settings)
     check_outward(settings)
+    check_conversations(settings)
     limits = settings.limits
     if limits.text_bytes > limits.payload_bytes:
         raise SettingsError("limits.textBytes must not exceed limits.payloadBytes: such a text could not be stored.")
@@ -274,85 +270,6 @@ def _check_database(settings: Settings) -> None:
             raise SettingsError(f"database.{field.encode_name} must start with postgresql:// (its value is not shown).")
         if database.url is None:
             raise SettingsError(f"database.{field.encode_name} needs database.url: set both, or neither.")
-
-
-def _check_keys_of(key: str, issuer: IssuerSettings) -> None:
-    if (issuer.jwks_url is None) == (issuer.jwks_file is None):
-        raise SettingsError(f"{key}.jwksUrl: set exactly one of jwksUrl and jwksFile.")
-    if issuer.jwks_url is not None:
-        _check_url(f"{key}.jwksUrl", issuer.jwks_url)
-    for algorithm in issuer.algorithms:
-        if algorithm not in ASYMMETRIC_ALGORITHMS:
-            raise SettingsError(f"{key}.algorithms may list {', '.join(ASYMMETRIC_ALGORITHMS)} only.")
-    try:
-        lifetime_s = parse_duration(issuer.max_lifetime)
-    except ValueError as error:
-        raise SettingsError(f"{key}.maxLifetime {error}.") from None
-    if not MIN_TOKEN_LIFETIME_S <= lifetime_s <= MAX_TOKEN_LIFETIME_S:
-        raise SettingsError(f"{key}.maxLifetime must be 1m to 30d.")
-
-
-def _check_url(key: str, url: str) -> None:
-    try:
-        parts = urlsplit(url)
-        host, has_port = parts.hostname, parts.port != 0
-    except ValueError:
-        raise SettingsError(f"{key} must be a URL such as https://id.example/jwks.") from None
-    if not host or not has_port or parts.username is not None or parts.fragment:
-        raise SettingsError(f"{key} must be a URL such as https://id.example/jwks, without user or fragment.")
-    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
-        raise SettingsError(f"{key} must be https; http is for loopback hosts only.")
-
-
-def _check_claims_of(key: str, issuer: IssuerSettings) -> None:
-    if bool(issuer.tenants) == (issuer.tenant_claim is not None):
-        raise SettingsError(f"{key}.tenants: set exactly one of tenants (not empty) and tenantClaim.")
-    if not all(is_canonical(tenant) for tenant in issuer.tenants):
-        raise SettingsError(f"{key}.tenants must list names without white space around them or control characters.")
-    if issuer.kind == "agent":
-        _check_pattern(f"{key}.subPattern", issuer.sub_pattern)
-    elif issuer.sub_pattern is not None:
-        raise SettingsError(f'{key}.subPattern is for kind = "agent": remove it.')
-    if issuer.subjects and issuer.kind != "system":
-        raise SettingsError(f'{key}.subjects is for kind = "system": remove it.')
-    for sub, component in issuer.subjects.items():
-        if component in RESERVED_COMPONENTS:
-            raise SettingsError(f"{key}.subjects.{sub} must not be {component}: the server itself writes as it.")
-        if not is_canonical(sub) or not is_canonical(component):
-            raise SettingsError(f"{key}.subjects must hold names without white space around them.")
-
-
-def _check_pattern(key: str, pattern: str | None) -> None:
-    if pattern is None:
-        raise SettingsError(f'{key} is missing: kind = "agent" needs a pattern whose group is the run id.')
-    try:
-        compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        raise SettingsError(f"{key} is not a regular expression: correct it.") from None
-    if compiled.groups == 0:
-        raise SettingsError(f"{key} needs a group for the run id, such as (?P<run>[a-z2-7]{{8}}).")
-
-
-def _check_issuers_together(issuers: Mapping[str, IssuerSettings]) -> None:
-    for (name, one), (other_name, other) in itertools.combinations(issuers.items(), 2):
-        if (one.issuer, one.audience) == (other.issuer, other.audience):
-            raise SettingsError(
-                f"issuers.{other_name}.issuer: issuers.{name} has the same issuer and audience; change one."
-            )
-        if one.kind != "human" or other.kind != "human":
-            continue
-        # Two people of two issuers could have one `sub`, and would be one principal in a shared tenant.
-        if one.tenant_claim is not None or other.tenant_claim is not None:
-            key = "tenantClaim" if other.tenant_claim is not None else "tenants"
-            raise SettingsError(
-                f"issuers.{other_name}.{key}: issuers.{name} is for people too, and one tenant could come "
-                "from both; give each a list of tenants of its own."
-            )
-        if shared := set(one.tenants) & set(other.tenants):
-            raise SettingsError(
-                f"issuers.{other_name}.tenants: issuers.{name} is for people of {min(shared)} too; "
-                "a tenant has one issuer for people."
-            )
 
 
 def _check_development(settings: Settings) -> None:

@@ -7,13 +7,13 @@ from typing import Annotated, get_args
 from msgspec import Meta
 
 from ..commands.outward import NoticeKind
-from .settings_section import Section, parse_duration
+from .settings_section import SecretSection, parse_duration
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
 
 
-class OutwardSection(Section, frozen=True):
-    """Base of those that call somebody. Their secrets do not print."""
+class OutwardSection(SecretSection, frozen=True):
+    """Base of those that call somebody."""
 
     allow_loopback: Annotated[
         bool,
@@ -25,18 +25,6 @@ class OutwardSection(Section, frozen=True):
     def timeout_s(self) -> int:
         """`timeout` in seconds."""
         return parse_duration(self.timeout)
-
-    def __repr__(self) -> str:
-        shown = (f"{name}={value!r}" for name, value in self.__rich_repr__())
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-    def __rich_repr__(self) -> list[tuple[str, object]]:
-        """Name and value of each field, `***` for a secret."""
-        secret = {"secret", "token"}
-        return [
-            (name, "***" if name in secret and value is not None else value)
-            for name, value in ((name, getattr(self, name)) for name in self.__struct_fields__)
-        ]
 
 
 class LauncherSettings(OutwardSection, frozen=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any, get_args
 
 import msgspec
+from msgspec import Meta
 
 MAX_DURATION_DIGITS = 9
 _DURATION = re.compile(rf"([0-9]{{1,{MAX_DURATION_DIGITS}}})([smhd])")
@@ -21,3 +23,23 @@ def parse_duration(text: str) -> int:
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
     """Base of every table of the settings file."""
+
+
+def is_secret(kind: Any) -> bool:
+    """Whether the annotated type is marked as a secret."""
+    return any(isinstance(part, Meta) and bool(part.extra) for part in get_args(kind))
+
+
+class SecretSection(Section, frozen=True):
+    """Base of those with secrets: printing one hides them."""
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """Name and value of each field, `***` for a secret; msgspec would otherwise print it."""
+        return [
+            (field.name, "***" if value and is_secret(field.type) else value)
+            for field, value in ((field, getattr(self, field.name)) for field in msgspec.structs.fields(self))
+        ]

@@ -11,8 +11,8 @@ import structlog
 
 from ..dev_issuer import DevelopmentIssuer
 from ..server_key import server_key
-from ..setting_keys import is_secret
 from ..settings import Section, Settings
+from ..settings_section import is_secret
 from .engine import Redactor
 from .known import MIN_SECRET_CHARS, forms_of, forms_of_key, is_usable
 from .rules import shipped_rules

@@ -105,7 +105,7 @@ def test_a_file_that_is_not_toml_stops_without_showing_it(tmp_path: Path, body: 
         ("[server]\nallowed_hosts = ['a']", "server.allowed_hosts"),
         ("[surver]\nport = 1", "surver"),
         (CORP + "jwks = 'x'", "issuers.corp.jwks"),
-        ("[tools.vault]\npython = 'm:f'", "tools.vault.python"),
+        ("[tools.vault]\npyhton = 'm:f'", "tools.vault.pyhton"),
         ("[limits]\nbodyByte = 1", "limits.bodyByte"),
     ],
 )

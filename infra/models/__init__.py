@@ -1,0 +1,1 @@
+"""Providers of models, each behind the port of commands/conversations/ports.py."""
