@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
-from ..domain.errors import Malformed, MinutebookError, TooLarge, Unauthenticated
+from ..domain.errors import Forbidden, Malformed, MinutebookError, TooLarge, Unauthenticated
 from ..domain.jsontext import check_body
 from ..infra.settings import Settings, is_loopback
 from ..infra.tokens import TokenVerifier
@@ -19,6 +19,11 @@ from .session import token_of
 
 BRIDGE_BATCH = "/v1/bridge/events"
 """The one route with a body limit of its own, whose items are scanned one by one."""
+
+CONVERSATIONS = "/v1/conversations"
+"""Routes below it have edge rules of their own (conversations.md, HTTP and SSE)."""
+
+CONVERSATION_BODY_BYTES = 64 * 1024
 
 SCAN_THEMSELVES = frozenset({BRIDGE_BATCH, MCP})
 """Routes whose refusals of a body have a form of their own; they scan it before anything reads it."""
@@ -33,12 +38,16 @@ TOKEN_PARAMETERS = frozenset({"token", "access_token", "id_token", "auth", "auth
 
 MAX_TARGET_BYTES = 8192
 
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+
+BAD_ORIGIN = "This origin is not listed; see server.allowedOrigins."
+
 NO_CREDENTIAL = "Send a token: Authorization: Bearer <token>."
 
 
 class Gate:
-    """ASGI middleware around the whole application. Sets `caller` in `scope["state"]`, and `bearer` where the token
-    came in the header."""
+    """ASGI middleware around the whole application. Sets `caller` and `token` in `scope["state"]`, and `bearer` where
+    the token came in the header."""
 
     def __init__(self, app: ASGIApp, verifier: TokenVerifier, settings: Settings, methods: MethodTable) -> None:
         self._app = app
@@ -55,6 +64,8 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = _headers(scope)
+        if _is_conversation(scope):
+            send = _without_sniffing(send)
         await self._pass(scope, headers, receive, self._origins.decorated(send, headers))
 
     async def _pass(self, scope: HTTPScope, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
@@ -64,6 +75,8 @@ class Gate:
             if self._origins.is_preflight(scope["method"], headers):
                 await self._answer_preflight(send, methods, headers)
                 return
+            if _is_conversation(scope):
+                self._check_origin(headers)
             if scope["path"] not in OPEN_PATHS:
                 await self._authenticate(scope, headers)
                 _check_accept(scope, headers)
@@ -89,6 +102,8 @@ class Gate:
                 raise Unauthenticated(NO_CREDENTIAL)
             token = cookie
         caller = await self._verifier.verify(token)
+        if caller.delegate is not None and not _is_conversation(scope):
+            raise Forbidden("A token that acts for somebody is for conversations only.")
         if bearer is None and scope["method"] not in SAFE_METHODS and not self._origins.may_use_cookie(headers):
             raise _RefusedError("bad_origin", "A session cookie changes things from the server's own pages only.")
         for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
@@ -96,10 +111,16 @@ class Gate:
                 raise Malformed("A token does not belong into the URL; send it as Authorization: Bearer <token>.")
         scope["state"]["caller"] = caller
         scope["state"]["bearer"] = bearer
+        scope["state"]["token"] = token
+
+    def _check_origin(self, headers: dict[bytes, bytes]) -> None:
+        """A page of another site reaches no conversation, whatever it holds; Host proves nothing."""
+        if b"origin" in headers and not self._origins.is_listed(headers):
+            raise _RefusedError("bad_origin", BAD_ORIGIN)
 
     async def _answer_preflight(self, send: Send, methods: tuple[str, ...], headers: dict[bytes, bytes]) -> None:
         if not self._origins.is_listed(headers):
-            raise _RefusedError("bad_origin", "This origin is not listed; see server.allowedOrigins.")
+            raise _RefusedError("bad_origin", BAD_ORIGIN)
         await _send(send, 204, b"", self._origins.preflight_headers(methods))
 
     def _check_target(self, scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
@@ -122,8 +143,7 @@ class Gate:
             raise Malformed("This host name is not served here; see server.allowedHosts.")
 
     async def _checked_body(self, scope: HTTPScope, headers: dict[bytes, bytes], receive: Receive) -> Receive:
-        is_batch = scope["path"] == BRIDGE_BATCH
-        limit = self._limits.bridge_body_bytes if is_batch else self._limits.body_bytes
+        limit = self._body_limit(scope)
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit:
             raise TooLarge(f"The body is larger than the {limit} bytes that this route takes.")
@@ -138,6 +158,13 @@ class Gate:
                 check_body(body, max_depth=self._limits.json_depth)
         return _replayed(body, receive)
 
+    def _body_limit(self, scope: HTTPScope) -> int:
+        if scope["path"] == BRIDGE_BATCH:
+            return self._limits.bridge_body_bytes
+        if _is_conversation(scope):
+            return min(CONVERSATION_BODY_BYTES, self._limits.body_bytes)
+        return self._limits.body_bytes
+
 
 class _RefusedError(Exception):
     def __init__(self, code: str, detail: str, headers: RawHeaders | None = None) -> None:
@@ -145,6 +172,25 @@ class _RefusedError(Exception):
         self.code = code
         self.detail = detail
         self.headers = headers or []
+
+
+def _is_conversation(scope: HTTPScope) -> bool:
+    if CONVERSATIONS not in scope["path"] and "//" not in scope["path"]:
+        return False
+    # The router folds slashes.
+    path = "/" + "/".join(part for part in scope["path"].split("/") if part)
+    return path.startswith(CONVERSATIONS) and path[len(CONVERSATIONS) :][:1] in ("", "/")
+
+
+def _without_sniffing(send: Send) -> Send:
+    async def decorated(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            start: Any = {**message, "headers": [*message["headers"], NO_SNIFFING]}
+            await send(start)
+        else:
+            await send(message)
+
+    return decorated
 
 
 def _check_method(scope: HTTPScope, methods: tuple[str, ...]) -> None:
@@ -183,7 +229,7 @@ def _check_accept(scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
     accept = headers.get(b"accept", b"*/*").decode("latin-1").lower()
     wanted = {part.split(";")[0].strip() for part in accept.split(",")}
     served = {"*/*", "application/*", "application/json", PROBLEM_TYPE, ""}
-    if scope["path"].endswith("/stream"):
+    if scope["path"].endswith("/stream") or (_is_conversation(scope) and scope["path"].endswith("/events")):
         served |= {"text/event-stream", "text/*"}
     if scope["path"].endswith("/export"):
         served |= {"application/x-ndjson", "application/jsonl"}

@@ -1,10 +1,11 @@
-"""Following a room over SSE: a parser of the stream, and a follower that goes on exactly where it was cut off."""
+"""Following a stream over SSE: a parser of it, and a follower that goes on exactly where it was cut off."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable
 
 import httpx
@@ -127,37 +128,33 @@ class _Reconnect(msgspec.Struct, rename="camel"):
     reason: str = ""
 
 
-class Follower:
-    """Follows one room, over as many connections as it takes; every entry comes once and in order.
-
-    after: the seq behind which to begin; else `tail` entries from the end. `notice` is told in a few words when the
-    connection is lost, was refused for now, or is back. `cursor` is the last seq that was handed on.
+class StreamFollower(ABC):
+    """Follows one stream, over as many connections as it takes. A kind of stream says how a position is asked for, and
+    how a frame moves it. `notice` is told in a few words when the connection is lost, was refused for now, or is back.
     """
 
     def __init__(
-        self,
-        client: httpx.AsyncClient,
-        token: TokenSource,
-        room_id: str,
-        *,
-        after: int | None = None,
-        tail: int | None = None,
-        notice: Callable[[str], None] | None = None,
+        self, client: httpx.AsyncClient, token: TokenSource, path: str, notice: Callable[[str], None] | None = None
     ) -> None:
-        self.cursor = after
         self._client = client
         self._token = token
-        self._path = f"/v1/rooms/{room_id}/stream"
-        self._tail = tail
+        self._path = path
         self._notice = notice or _silent
-        self._log_id: str | None = None
         self._retry_s = DEFAULT_RETRY_S
         self._was_open = False
         self._is_lost = False
         self._failures = 0
 
+    @abstractmethod
+    def _position(self) -> tuple[str | None, dict[str, str | int]]:
+        """What goes as Last-Event-ID, and the query."""
+
+    @abstractmethod
+    def _moves(self, frame: Frame) -> bool:
+        """Keep the position; False for a frame that was handed on before. Raises StreamBroken."""
+
     async def frames(self) -> AsyncGenerator[Frame]:
-        """Frames `state`, `event`, `reset`, `error`, `reconnect`; ends behind `closed`.
+        """All frames, each once; ends behind `closed`.
 
         Raises Refused for an answer that will not pass, and Refused or Unreachable where the first connection fails.
         """
@@ -216,14 +213,38 @@ class Follower:
 
     def _request(self) -> tuple[dict[str, str], dict[str, str | int]]:
         headers = {"authorization": f"Bearer {self._token()}", "accept": "text/event-stream"}
+        last, params = self._position()
+        return headers if last is None else {**headers, "last-event-id": last}, params
+
+
+class Follower(StreamFollower):
+    """Follows one room: frames `state`, `event`, `reset`, `error`, `reconnect`; every entry once and in order.
+
+    after: the seq behind which to begin; else `tail` entries from the end. `cursor` is the last seq that was handed on.
+    """
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        token: TokenSource,
+        room_id: str,
+        *,
+        after: int | None = None,
+        tail: int | None = None,
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(client, token, f"/v1/rooms/{room_id}/stream", notice)
+        self.cursor = after
+        self._tail = tail
+        self._log_id: str | None = None
+
+    def _position(self) -> tuple[str | None, dict[str, str | int]]:
         params: dict[str, str | int] = {}
-        if self.cursor is not None:
-            headers["last-event-id"] = str(self.cursor)
-        elif self._tail is not None:
+        if self.cursor is None and self._tail is not None:
             params["tail"] = self._tail
         if self._log_id is not None:
             params["logId"] = self._log_id
-        return headers, params
+        return None if self.cursor is None else str(self.cursor), params
 
     def _moves(self, frame: Frame) -> bool:
         """Keep the position; False for an entry that was handed on before."""

@@ -11,8 +11,12 @@ from typing import Any
 
 import psycopg
 import structlog
+from psycopg import sql
 
 CHANNEL = "minutebook"
+
+DELTAS = "minutebook_deltas"
+"""The channel of the table of deltas; it carries stream ids, too."""
 
 PING_S = 1.0
 """Silence after which the connection is pinged."""
@@ -43,12 +47,13 @@ class Listener:
 
     `wake(None)` is called after every (re)connect, so that nothing between two sessions is missed, and at every loss.
     `is_up`: a session is listening, and was not found deaf. probe_url: where wake-ups are sent from, for the self-test.
+    wake_deltas: called likewise for the channel of deltas, which is heard only then.
     queue_usage: how full PostgreSQL's notification queue was at the last ping, 0 to 1; commits fail when it is full.
     """
 
-    def __init__(self, url: str, wake: Wake, probe_url: str | None = None) -> None:
+    def __init__(self, url: str, wake: Wake, probe_url: str | None = None, *, wake_deltas: Wake | None = None) -> None:
         self._url = url
-        self._wake = wake
+        self._wakes = {CHANNEL: wake} if wake_deltas is None else {CHANNEL: wake, DELTAS: wake_deltas}
         self._probe_url = probe_url or url
         self._task: asyncio.Task[None] | None = None
         self._heard = asyncio.Event()
@@ -79,17 +84,18 @@ class Listener:
                 async with await psycopg.AsyncConnection.connect(
                     self._url, autocommit=True, connect_timeout=5, application_name="minutebook listener"
                 ) as connection:
-                    await connection.execute("LISTEN minutebook")
+                    for channel in self._wakes:
+                        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     self._is_listening = True
                     tries = 0
-                    self._wake(None)
+                    self._wake_all()
                     await self._listen_probed(connection)
             except (psycopg.Error, OSError, TimeoutError) as error:
                 log.warning("listener lost", error=type(error).__name__)
             finally:
                 self._is_listening = False
             # Whoever waits for long because wake-ups were heard must look now, and from now on by itself.
-            self._wake(None)
+            self._wake_all()
             self.reconnects += 1
             await asyncio.sleep(RECONNECT_S[min(tries, len(RECONNECT_S) - 1)])
             tries += 1
@@ -108,7 +114,7 @@ class Listener:
                 self._heard.set()
                 self._is_deaf = False
                 if notify.payload != PROBE:
-                    self._wake(parse(notify.payload))
+                    self._wakes[notify.channel](parse(notify.payload))
             await self._ping(connection)
 
     async def _ping(self, connection: psycopg.AsyncConnection[Any]) -> None:
@@ -141,7 +147,11 @@ class Listener:
                 if not self._is_deaf:
                     log.warning("no wake-up is heard; set database.listenUrl to a direct connection")
                 self._is_deaf = True
-                self._wake(None)
+                self._wake_all()
+
+    def _wake_all(self) -> None:
+        for wake in self._wakes.values():
+            wake(None)
 
 
 def cut(connection: psycopg.AsyncConnection[Any]) -> None:
