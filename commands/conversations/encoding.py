@@ -18,6 +18,7 @@ from ...domain.conversations.events import (
     SummaryRecorded,
     UserRecorded,
 )
+from ...domain.conversations.reading import signed_part
 from ...domain.conversations.signing import Keyring, Mac, execution_id
 from ...domain.conversations.turn_events import ModelAnswered, ToolEnded
 from ...domain.decisions import Decision, NewEvent
@@ -25,7 +26,6 @@ from ...domain.errors import TooLarge
 from ...domain.events import Event
 from ..mailbox import Decided
 from ..ports import EventRow, Redact
-from .kind import signed_part
 
 PAYLOAD_BYTES = 512 * 1024
 """Largest payload of an event of a conversation or a turn, as compact JSON."""
@@ -59,7 +59,7 @@ class Scribe(Struct, frozen=True):
             if not isinstance(new.event, Event):
                 raise TypeError("a conversation has no placeholders")
             event, payload, taken = self._without_secrets(new.event)
-            domain, fields = signed_part(stream, place, event, payload)
+            domain, fields = signed_part(stream, place, event.type, payload)
             mac = self.keyring.sign(domain, fields)
             event = _signed(event, mac)
             raw = msgspec.json.encode({**payload, "kid": mac.kid, "mac": mac.mac})

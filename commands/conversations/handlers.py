@@ -18,9 +18,9 @@ from ...domain.conversations.commands import (
     SendTurn,
     StartConversation,
 )
+from ...domain.conversations.decide import Received, close_conversation, interrupt_turn, send_turn, start
 from ...domain.conversations.events import ConversationStarted
 from ...domain.conversations.identity import Identity, identity_of
-from ...domain.conversations.receive import Received, close_conversation, interrupt_turn, send_turn, start
 from ...domain.conversations.state import Conversation
 from ...domain.decisions import Decision
 from ...domain.errors import Forbidden, Invalid, NotVisible, RateLimited, Unavailable

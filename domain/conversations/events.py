@@ -102,10 +102,11 @@ class UserRecorded(Event, frozen=True, omit_defaults=True):
 class ContextDecided(Event, frozen=True, omit_defaults=True):
     """What the model is shown for a turn: ords, never text. Replayed as it is, whatever a counter says later.
 
-    kept, evicted: ords of the user records whose turns are shown, or are left out for good. counted: tokens by ord of
-    turns that were counted now. tokens: of the whole request. reserved: kept free for the answer. summary: number of
-    the summary that is shown, 0 for none. summary_dropped: it did not fit this turn. prompt_digest, tools_digest:
-    keyed digests. model: name of the agent's model, as a viewer may know it.
+    kept, evicted: ords of the user records whose turns are shown, or are left out for good. kept_tokens: of each that
+    is kept. counted: tokens by ord of turns that were counted now. tokens: of the whole request, made up of `parts`.
+    reserved: kept free for the answer. summary: number of the summary that is shown, 0 for none. summary_dropped: it
+    did not fit this turn. prompt_digest, system_digest, tools_digest: keyed digests of the messages, of the operator's
+    words and of the tool list, made with the key `kid`. model: name of the agent's model, as a viewer may know it.
     """
 
     type: ClassVar[str] = "context_decided"
@@ -124,13 +125,15 @@ class ContextDecided(Event, frozen=True, omit_defaults=True):
     summary_dropped: bool = False
     model: str | UnsetType = UNSET
     parts: dict[str, int] | UnsetType = UNSET
+    kept_tokens: tuple[int, ...] = ()
+    system_digest: str | UnsetType = UNSET
 
 
 class SummaryRecorded(Event, frozen=True, omit_defaults=True):
     """What became of folding evicted turns into the rolling summary.
 
-    number: of the summary that holds from now on. through_turn: it covers the turns up to it. outcome `kept`: it
-    failed, for `reason`, and the previous one (with its turns) stays.
+    number: of the summary that holds from now on. through_turn: it covers the turns up to it. classes: of all that it
+    covers. outcome `kept`: it failed, for `reason`, and the previous one (with its turns) stays.
     """
 
     type: ClassVar[str] = "summary_recorded"
@@ -142,6 +145,7 @@ class SummaryRecorded(Event, frozen=True, omit_defaults=True):
     text: str | UnsetType = UNSET
     tokens: int | UnsetType = UNSET
     reason: str | UnsetType = UNSET
+    classes: tuple[str, ...] = ()
 
 
 class ReplyRecorded(Event, frozen=True, omit_defaults=True):

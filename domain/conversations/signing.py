@@ -34,7 +34,10 @@ class Keyring(Protocol):
         ...
 
     def verify(self, domain: Domain, fields: Mapping[str, Any], mac: Mac) -> bool:
-        """Whether it is the MAC of `fields`, compared in constant time; False for a kid that is not held."""
+        """Whether it is the MAC of `fields`, compared in constant time; False for a kid that is not held.
+
+        Raises ValueError where `fields` has no RFC 8785 form, as what somebody else wrote may have none.
+        """
         ...
 
 

@@ -12,22 +12,44 @@ from .identity import Identity
 MAX_WINDOW_TURNS = 64
 """Turns that a prompt may hold."""
 
+MAX_EVICTED_TURNS = 64
+"""Turns that left the window and wait for a summary; the oldest goes where there is one more."""
+
 MAX_REPLAY_IDS = 1024
+"""Envelope ids that are remembered, so that none is taken up twice; the floor keeps older ones dead."""
+
+MAX_WAITING_TURNS = 64
+"""Turns that may wait in owner-only mode."""
+
+MAX_INTERRUPTS = 128
+"""Envelopes that are remembered as interrupting one turn."""
+
 MAX_CARRY_BYTES = 256 * 1024
 ROTATE_TURNS = 100
 ROTATE_EVENTS = 1000
 MAX_RECORDED_INVALID = 100
-"""Invalid envelopes that get a record of their own; then one counter event each hundred."""
+"""Suspect envelopes that get a record of their own; then one counter event each hundred."""
+
+DROP_BATCH = 100
+"""Envelopes that one counter event counts."""
 
 
 class Waiting(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An envelope that was not taken up yet. seq: its place in the log. is_signed: its MAC is ours."""
+    """An envelope that was not taken up yet. seq: its place in the log. iat: when it was issued (ms).
+
+    is_signed: its MAC is ours; one that is not has no asker. is_suspect: it is not signed, or repeats an id, is older
+    than the floor, or speaks for nobody who may: so many of those are recorded, and the others counted. stopped_by: seq
+    of an interrupt that came a moment before its turn began, 0 for none.
+    """
 
     seq: int
-    id: str
-    kind: EnvelopeKind
-    asker: Identity
+    id: str = ""
+    kind: EnvelopeKind = "user"
+    iat: int = 0
+    asker: Identity | None = None
     is_signed: bool = True
+    is_suspect: bool = False
+    stopped_by: int = 0
 
 
 class Running(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -65,13 +87,17 @@ class WindowTurn(Struct, frozen=True, rename="camel", omit_defaults=True):
     seen: int | UnsetType = UNSET
 
 
-class SummaryRef(Struct, frozen=True, rename="camel"):
-    """The rolling summary. seq: of the event that has its text. through_turn: the last turn that it covers."""
+class SummaryRef(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The rolling summary. seq: of the event that has its text. through_turn: the last turn that it covers.
+
+    classes: of all that it covers.
+    """
 
     number: int
     seq: int
     through_turn: int
     tokens: int
+    classes: tuple[str, ...] = ()
 
 
 class Consumed(Struct, frozen=True, rename="camel"):
@@ -85,9 +111,10 @@ class Conversation(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The folded state; `initial()` before the first event. version is the mailbox's business, not the state's.
 
     generation: 1-based. next_ord: of the next record. turns: newest accepted turn number. events, generation_turns:
-    of this generation. floor: envelopes issued at or before it are dead (ms), since ids were evicted. invalid: invalid
-    envelopes that got a record; dropped: those that got none. is_closing: a verified close was received.
-    summarized: turns evicted from the window and not in the summary yet, oldest first.
+    of this generation. evicted: turns that left the window and are not in the summary yet, oldest first. floor:
+    envelopes issued at or before it are dead (ms), since ids were forgotten. invalid: suspect envelopes that got a
+    record; dropped: those that got none and were counted, dropped_uncounted: those that were not yet. is_closing: a
+    verified close was received.
     """
 
     id: str = ""
@@ -113,11 +140,21 @@ class Conversation(Struct, frozen=True, rename="camel", omit_defaults=True):
     dropped_uncounted: int = 0
     is_closing: bool = False
 
+    def may_speak(self, who: Identity) -> bool:
+        """Whether turns may run for that identity: it is the owner's, to the last field."""
+        return self.owner is not None and who == self.owner
+
+    @property
+    def waiting_turns(self) -> int:
+        """Turns that wait and count against the limit: what nobody can be said to have sent does not."""
+        return sum(1 for each in self.queue if each.kind == "user" and not each.is_suspect)
+
 
 class Carry(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """What a rotation keeps, read back as untrusted input: shapes, counts and sizes are checked (`read_carry`)."""
 
-    owner: Identity
+    id: str
+    owner: Identity | None
     agent: str
     mode: Mode
     barge_in: BargeIn

@@ -1,0 +1,71 @@
+"""The turns that later prompts may hold: what enters, what is too old, what waits for a summary. All pure.
+
+In owner-only mode what does not fit is evicted for good; the fit decides it and its verdict is an event. By age a turn
+leaves whatever anybody decides, so that the state stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from .state import MAX_EVICTED_TURNS, MAX_REPLAY_IDS, MAX_WINDOW_TURNS, Consumed, Conversation, WindowTurn
+
+T = TypeVar("T")
+
+
+def entered(conversation: Conversation, turn: WindowTurn) -> Conversation:
+    """The state with a finished turn in its window; the oldest leaves where there are more than 64."""
+    window = (*conversation.window, turn)
+    kept = newest(window, MAX_WINDOW_TURNS)
+    return replace(conversation, window=kept, evicted=_waiting(conversation, window[: len(window) - len(kept)]))
+
+
+def decided(conversation: Conversation, evicted: Iterable[int], counted: Mapping[str, int]) -> Conversation:
+    """The state after a verdict on the context: turns by the ord of their question, and what was counted of them."""
+    out = frozenset(evicted)
+    gone = [turn for turn in conversation.window if turn.user_ord in out]
+    kept = [turn for turn in conversation.window if turn.user_ord not in out]
+    return replace(
+        conversation,
+        window=tuple(_counted(turn, counted) for turn in kept),
+        evicted=_waiting(conversation, [_counted(turn, counted) for turn in gone]),
+    )
+
+
+def consumed(conversation: Conversation, id_: str, iat: int) -> Conversation:
+    """The state that has taken up the envelope. The ids issued first are forgotten, and the floor rises to them."""
+    if not id_ or any(each.id == id_ for each in conversation.consumed):
+        return conversation
+    ids, floor = forget((*conversation.consumed, Consumed(id_, iat)), MAX_REPLAY_IDS, conversation.floor)
+    return replace(conversation, consumed=ids, floor=floor)
+
+
+def forget(ids: tuple[Consumed, ...], most: int, floor: int) -> tuple[tuple[Consumed, ...], int]:
+    """At most so many ids, without those that were issued first, and the floor that keeps them dead."""
+    surplus = len(ids) - most
+    if surplus <= 0:
+        return ids, floor
+    by_issue = sorted(range(len(ids)), key=lambda place: (ids[place].iat, place))
+    gone = frozenset(by_issue[:surplus])
+    return (
+        tuple(each for place, each in enumerate(ids) if place not in gone),
+        max(floor, *(ids[place].iat for place in gone)),
+    )
+
+
+def newest(items: tuple[T, ...], most: int) -> tuple[T, ...]:
+    """The last `most` of them."""
+    return items[max(0, len(items) - most) :]
+
+
+def _counted(turn: WindowTurn, counted: Mapping[str, int]) -> WindowTurn:
+    tokens = counted.get(str(turn.user_ord))
+    return turn if tokens is None or turn.tokens is not UNSET else replace(turn, tokens=tokens)
+
+
+def _waiting(conversation: Conversation, gone: Iterable[WindowTurn]) -> tuple[WindowTurn, ...]:
+    return newest((*conversation.evicted, *gone), MAX_EVICTED_TURNS)
