@@ -18,6 +18,7 @@ from ..infra.postgres.listen import Listener
 from ..infra.postgres.pool import make_pool, verify_role
 from ..infra.postgres.retention import purge_expired
 from ..infra.settings import Settings
+from .conversation_sweeps import conversation_sweeps
 from .room_work import room_work
 
 RETENTION_EVERY_S = 86_400
@@ -90,12 +91,13 @@ async def _follow(
 async def _work(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> Work:
     """Put together what this process does. Whatever it opens is closed by `stack`."""
     rooms = await room_work(settings, database, stack)
+    conversations = await conversation_sweeps(settings, database, stack)
 
     async def retention() -> None:
         await _purge(database)
 
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)
-    return Work(rooms.processes, rooms.jobs, (*rooms.sweeps, purge))
+    return Work(rooms.processes, rooms.jobs, (*rooms.sweeps, *conversations, purge))
 
 
 async def _purge(database: Database) -> None:

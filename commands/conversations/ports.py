@@ -101,7 +101,7 @@ class Position(Struct, frozen=True):
 class DeltaTable(Protocol):
     """Deltas of running replies for the viewers of other processes, and for those who come in mid-reply.
 
-    An unlogged table beside the log; every change is one transaction with one wake-up of the channel
+    An unlogged table beside the log; what is put is one transaction with one wake-up of the channel
     `minutebook_deltas`, which carries stream ids as the other one does. Every method raises Unavailable.
     """
 

@@ -35,10 +35,14 @@ def test_alone_it_purges_what_expired_and_ends_in_time(database: Any, tmp_path: 
         append(app, item(3, event(), seal=True))
     with database.connect("postgres") as superuser:
         expire(superuser)
+        superuser.execute(
+            "INSERT INTO minutebook.token_use VALUES ('acme', 'human:ada', '', 'echo', current_date - 9, 5, 0)"
+        )
         process = jobs_alone(tmp_path, database.url("app"), "--role", "jobs")
         try:
             until(lambda: one(superuser, SWEPT) == 1, 30, "the first retention")
             assert one(superuser, "SELECT count(*) FROM minutebook.streams") == 0
+            until(lambda: one(superuser, "SELECT count(*) FROM minutebook.token_use") == 0, 30, "days long past")
             assert one(superuser, WORKERS) == 1
         finally:
             began = time.monotonic()

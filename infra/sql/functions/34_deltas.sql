@@ -4,7 +4,8 @@
 -- and the epoch of the writer's lease. Only rows whose epoch is the newest of the runner's lease of their stream, which is
 -- not sealed, are stored: those of a displaced runner reach nobody. No lease is locked, since appends lock it in another
 -- order: a runner that is displaced in this very moment wrote before that, and its attempt is older than the next one's.
--- A longer text from the same place replaces the shorter one. One wake-up for all, on a channel of its own. Answers the
+-- A longer text from the same place replaces the shorter one; a row without text at the start of an attempt takes the
+-- rows of earlier attempts along. One wake-up for all, on a channel of its own. Answers the
 -- rows that were stored.
 CREATE OR REPLACE FUNCTION minutebook.deltas_put_v1(p_rows json) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER
@@ -17,13 +18,18 @@ DECLARE
     v_stored integer;
     v_wake text;
 BEGIN
-    WITH stored AS (
-        INSERT INTO minutebook.deltas AS d (stream_id, turn, attempt, start, text)
-        SELECT DISTINCT ON (r.s, r.t, r.a, r.o) r.s, r.t, r.a, r.o, r.x
+    WITH mine AS MATERIALIZED (
+        SELECT r.s, r.t, r.a, r.o, r.x
         FROM json_to_recordset(p_rows) AS r (s bigint, t bigint, a integer, o bigint, x text, e bigint)
         JOIN minutebook.leases l ON l.stream_id = r.s AND l.purpose = 'runner' AND l.epoch = r.e
-        JOIN minutebook.streams s ON s.id = r.s AND NOT s.sealed
-        ORDER BY r.s, r.t, r.a, r.o, char_length(r.x) DESC
+        JOIN minutebook.streams s ON s.id = ANY (ARRAY[r.s]) AND NOT s.sealed
+    ), outdone AS (
+        DELETE FROM minutebook.deltas d USING mine m
+        WHERE m.o = 0 AND m.x = '' AND d.stream_id = m.s AND d.turn = m.t AND d.attempt < m.a
+    ), stored AS (
+        INSERT INTO minutebook.deltas AS d (stream_id, turn, attempt, start, text)
+        SELECT DISTINCT ON (m.s, m.t, m.a, m.o) m.s, m.t, m.a, m.o, m.x FROM mine m
+        ORDER BY m.s, m.t, m.a, m.o, char_length(m.x) DESC
         ON CONFLICT ON CONSTRAINT deltas_pkey DO UPDATE SET text = EXCLUDED.text
             WHERE char_length(d.text) < char_length(EXCLUDED.text)
         RETURNING d.stream_id
