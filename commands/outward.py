@@ -32,7 +32,10 @@ class Launcher(Protocol):
 
 
 class Notice(Struct, frozen=True):
-    """Something that a person should look at. No text of the room: ids only. ts: RFC 3339, of the event."""
+    """Something that a person should look at. No text of the room: ids only. ts: RFC 3339, of the event.
+
+    is_silence: nothing came after that event for long.
+    """
 
     kind: NoticeKind
     room: str
@@ -40,6 +43,7 @@ class Notice(Struct, frozen=True):
     ts: str
     run_id: str | None = None
     approval_id: str | None = None
+    is_silence: bool = False
 
 
 class Notifier(Protocol):

@@ -39,6 +39,9 @@ def room_means(settings: Settings, redact: Redact) -> Means:
             idle_s=timeouts.driver_idle_seconds,
             lost_s=timeouts.run_lost_seconds,
             never_joined_s=timeouts.run_never_joined_seconds,
+            waiting_s=timeouts.room_waiting_seconds,
+            attended_s=timeouts.approval_attended_seconds,
+            unattended_s=timeouts.approval_unattended_seconds,
         ),
     )
 

@@ -15,6 +15,7 @@ from ..domain.envelope import Envelope, Placeholder
 from ..domain.errors import NotVisible, TimedOut
 from ..domain.ids import is_room_id
 from ..domain.principals import Caller
+from ..domain.rooms.approval_policy import DEFAULT_TTL
 from ..domain.rooms.rights import Action, allowed_actions, require, standing
 from ..domain.rooms.state import INITIAL, Room
 from ..domain.visibility import cleared
@@ -176,7 +177,7 @@ def snapshot(services: Services, seen: Seen, caller: Caller, from_seq: int | Uns
     return Snapshot(
         seen.room_id,
         room.title,
-        phase(room, seen.last_ts, services.now(), caller.labels),
+        phase(room, seen.last_ts, services.now(), caller.labels, services.settings.timeouts.room_waiting_seconds),
         room.owner,
         room.driver,
         room.driver_epoch,
@@ -203,7 +204,7 @@ def _approvals(room: Room, caller: Caller) -> ApprovalsView:
     return ApprovalsView(
         policy.profile,
         {**policy.overrides},
-        policy.ttl,
+        policy.ttl or DEFAULT_TTL,
         policy.four_eyes,
         [
             PendingView(asked.approval_id, asked.run_id, asked.action_class, asked.expires_at, asked.seq)

@@ -15,8 +15,11 @@ from ..commands.processes.lookups import Lookups
 from ..commands.processes.room_outbox import RoomOutbox
 from ..commands.processes.run_sweep import RunSweep
 from ..commands.processes.server_acts import ServerActs
+from ..commands.processes.silence_sweep import SilenceSweep
 from ..infra.database import Database
+from ..infra.jobs.connector import make_app
 from ..infra.jobs.outward import LaunchJob, NotifyJob, VerdictJob
+from ..infra.jobs.waits import PostgresWaits
 from ..infra.launcher import WebhookLauncher
 from ..infra.notifier import WebhookNotifier
 from ..infra.postgres.appender import Appender
@@ -30,7 +33,7 @@ from ..infra.verdict_poster import GitHubVerdicts
 from .bounds import dispatcher_bounds, now, room_means
 
 SWEEP_S = 30
-"""Between two looks at drivers and runs (rooms.md, Driver token)."""
+"""Between two looks at drivers, runs and silences (rooms.md, Driver token)."""
 
 EXPIRY_S = 15
 """Between two looks at approvals: an expiry is applied within 30 s, the look and the tick included."""
@@ -60,16 +63,19 @@ async def room_work(settings: Settings, database: Database, stack: contextlib.As
     stack.push_async_callback(appender.close)
     acts = _acts(settings, PostgresStore(pool, appender))
     due = PostgresDue(pool)
-    jobs = _jobs(settings, Lookups(acts, due), stack)
+    waits = PostgresWaits(pool, make_app(database.listen_url))
+    jobs = _jobs(settings, Lookups(acts, due, waits, now), stack)
     names = {job.name for job in jobs}
     process = RoomOutbox(
         launches=LaunchJob.name in names, notifies=NotifyJob.name in names, posts=VerdictJob.name in names
     )
-    sweeps = (
+    sweeps = [
         Sweep("drivers", SWEEP_S, DriverLease(due, acts, now).run),
         Sweep("runs", SWEEP_S, RunSweep(due, acts, now).run),
         Sweep("approvals", EXPIRY_S, ApprovalExpiry(due, acts, now).run),
-    )
+    ]
+    if NotifyJob.name in names:
+        sweeps.append(Sweep("silences", SWEEP_S, SilenceSweep(due, waits, acts.timeouts, now).run))
     return RoomWork((process,), jobs, sweeps)
 
 

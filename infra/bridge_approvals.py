@@ -26,12 +26,16 @@ Acknowledge = Callable[[AckKind, int, str | None], None]
 
 
 class Request(msgspec.Struct, frozen=True, rename="camel"):
-    """What a local caller wants to do. event_id: its own number for it, the same at every try."""
+    """What a local caller wants to do. event_id: its own number for it, the same at every try.
+
+    tool: of the call, where the log may not have the call yet.
+    """
 
     event_id: str
     call_id: str
     class_: str = msgspec.field(name="class")
     action: Any
+    tool: str | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True, rename="camel"):
@@ -80,6 +84,8 @@ class Approvals:
 
     async def _post(self, request: Request) -> dict[str, Any]:
         body = msgspec.to_builtins(request)
+        if request.tool is None:
+            del body["tool"]  # a server of before knows no such member
         return await self._api.call("POST", "/v1/bridge/approvals", body, params={"lease": self._lease})
 
     def _verdict_of(self, asked: _Asked, own: str) -> Verdict | None:

@@ -30,9 +30,10 @@ class SocketBroken(Exception):
 async def callers(bridge: Bridge, path: Path | None) -> AsyncGenerator[None]:
     """Serves callers at `path` for as long as the block runs; nobody where there is none. Raises SocketBroken.
 
-    A request is `{"eventId", "callId", "class", "action"}`, its answer `{"eventId", "allow", "decision", "approvalId",
-    "actionDigest", "reason"?}`, or `{"eventId"?, "error": {"code", "detail"}}`; one at a time on a connection. Only the
-    account that runs the bridge may connect. A caller that was cut off asks again with the same eventId.
+    A request is `{"eventId", "callId", "class", "action", "tool"?}`, its answer `{"eventId", "allow", "decision",
+    "approvalId", "actionDigest", "reason"?}`, or `{"eventId"?, "error": {"code", "detail"}}`; one at a time on a
+    connection. Only the account that runs the bridge may connect. A caller that was cut off asks again with the same
+    eventId.
     """
     if path is None:
         yield

@@ -32,6 +32,17 @@ class TimeoutSettings(Section, frozen=True):
     run_never_joined_seconds: Annotated[
         int, Meta(ge=1, le=MAX_S, description="A requested run whose bridge says no hello for so long never joined.")
     ] = 600
+    room_waiting_seconds: Annotated[
+        int,
+        Meta(ge=1, le=MAX_S, description="A room where a run runs without an event for so long waits for a human."),
+    ] = 1800
+    approval_attended_seconds: Annotated[
+        int, Meta(ge=1, le=MAX_S, description="A request for approval expires after so long in an attended room.")
+    ] = 1800
+    approval_unattended_seconds: Annotated[
+        int,
+        Meta(ge=1, le=MAX_S, description="Likewise in an unattended room that was opened without a `ttl` of its own."),
+    ] = 14_400
     presence_seconds: Annotated[
         int, Meta(ge=1, le=60, description="Between two notes that a person is in a room, at least.")
     ] = 30

@@ -18,9 +18,6 @@ from .ports import Folded, LogEvent, StreamRef
 
 Phase = Literal["Open", "Active", "Idle", "AwaitingHuman", "Closed"]
 
-AWAITING_AFTER = timedelta(minutes=30)
-"""A running run without an event for this long waits for a human (rooms.md, Phases)."""
-
 
 class RoomList:
     """See projections.ports.Projection."""
@@ -64,15 +61,16 @@ def apply(room: Room, event: LogEvent) -> Room:
     return evolve(room, recorded)
 
 
-def phase(room: Room, last_ts: datetime, now: datetime, labels: frozenset[str]) -> Phase:
+def phase(room: Room, last_ts: datetime, now: datetime, labels: frozenset[str], waiting_s: float) -> Phase:
     """The phase as it is derived when read: from the run, what pends, and how long the room has been silent.
 
     labels: the viewer's clearance. What pends on a request that they may not see waits for somebody else (law 13).
+    waiting_s: the silence of a running run after which the room waits for a human.
     """
     if room.is_closed:
         return "Closed"
     if room.run is not None:
-        is_silent = now - last_ts >= AWAITING_AFTER
+        is_silent = now - last_ts >= timedelta(seconds=waiting_s)
         return "AwaitingHuman" if is_silent or _pends(room, now, labels) else "Active"
     return "Idle" if any(record.phase == "ended" for record in room.runs.values()) else "Open"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import structlog
@@ -13,7 +15,7 @@ from ...domain.rooms.run_state import RunRecord
 from ...domain.rooms.runs import brief_of
 from ...domain.rooms.state import Room
 from ..outward import Launch, Notice, NotPosted, Posted, Verdict
-from .ports import Verdicts
+from .ports import Verdicts, Waits
 from .server_acts import ServerActs
 
 NO_PULL_REQUEST = "no_pull_request"
@@ -25,9 +27,11 @@ class Lookups:
     """The room's side of each job. Everything is looked up when the job runs: what was erased or ended meanwhile is not
     told."""
 
-    def __init__(self, acts: ServerActs, verdicts: Verdicts) -> None:
+    def __init__(self, acts: ServerActs, verdicts: Verdicts, waits: Waits, now: Callable[[], datetime]) -> None:
         self._acts = acts
         self._verdicts = verdicts
+        self._waits = waits
+        self._now = now
 
     async def launch(self, room_id: str, run_id: str) -> Launch | None:
         """The run to start, with its brief; None where it said hello, ended, or is gone."""
@@ -78,13 +82,27 @@ class Lookups:
         await self._acts.settle_verdict(room_id, command)
 
     async def holds(self, notice: Notice) -> bool:
-        """Whether a notice is worth telling: an approval that the policy decided at once pends no more."""
-        if notice.kind != "approval_pending":
+        """Whether a notice is worth telling: an approval that the policy decided at once pends no more, a silence is
+        over once something happened, and of a pause nobody is told twice."""
+        if notice.kind not in ("approval_pending", "room_waiting"):
             return True
-        room = await self._room(notice.room)
-        return room is not None and notice.approval_id in room.approvals.pending
+        found = await self._look(notice.room)
+        if found is None:
+            return False
+        room, version = found
+        if notice.kind == "approval_pending":
+            return notice.approval_id in room.approvals.pending
+        if room.run is None or room.run.run_id != notice.run_id:
+            return False
+        if notice.is_silence:
+            return version == notice.seq
+        return await self._waits.tell_pause(notice.room, room.run.run_id, notice.seq, self._now())
 
     async def _room(self, room_id: str) -> Room | None:
+        found = await self._look(room_id)
+        return None if found is None else found[0]
+
+    async def _look(self, room_id: str) -> tuple[Room, int] | None:
         try:
             return await self._acts.look(room_id)
         except NotVisible:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from ..jobs import JobRequest
 from ..outward import Notice
 
@@ -24,7 +26,14 @@ def notice_request(notice: Notice) -> JobRequest:
         arguments["run"] = notice.run_id
     if notice.approval_id is not None:
         arguments["approval"] = notice.approval_id
+    if notice.is_silence:
+        arguments["silence"] = True
     return JobRequest(NOTIFY, f"notify:{notice.room}:{notice.seq}:{notice.kind}", arguments)
+
+
+def pause_request(notice: Notice) -> JobRequest:
+    """The job that tells of a pause. One waits for a run at most, however often its harness reports one."""
+    return replace(notice_request(notice), key=f"notify:{notice.room}:{notice.run_id}:paused")
 
 
 def verdict_request(room: str, seq: int) -> JobRequest:

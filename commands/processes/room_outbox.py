@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from msgspec import UNSET
+
 from ...domain.rooms.approval_events import ApprovalRequested
 from ...domain.rooms.events import (
     ROOM_EVENTS,
@@ -17,7 +19,7 @@ from ...domain.rooms.handoff import HandoffRecorded
 from ..jobs import JobRequest
 from ..outward import Notice
 from ..ports import StoredEvent
-from .requests import launch_request, notice_request, verdict_request
+from .requests import launch_request, notice_request, pause_request, verdict_request
 
 
 class RoomOutbox:
@@ -42,24 +44,24 @@ class RoomOutbox:
         room = stream.partition(":")[2]
         read = ROOM_EVENTS.decode(event.type, event.version, event.payload)
         match read:
-            case RunRequested() if self._launches:
+            case RunRequested() if self._launches and read.by_hand is UNSET:
                 return (launch_request(room, read.run_id),)
             # A person's verdict names what they like: only what the run was registered with counts.
             case VerdictGiven() if self._posts and event.actor_kind == "agent":
                 return (verdict_request(room, event.seq),)
             case _:
-                notice = self._notice(room, event, read) if self._notifies else None
-                return () if notice is None else (notice_request(notice),)
+                return self._notices(room, event, read) if self._notifies else ()
 
-    def _notice(self, room: str, event: StoredEvent, read: object) -> Notice | None:
+    def _notices(self, room: str, event: StoredEvent, read: object) -> Sequence[JobRequest]:
         match read:
             case ApprovalRequested():
-                return Notice("approval_pending", room, event.seq, event.ts, event.run_id, read.approval_id)
+                notice = Notice("approval_pending", room, event.seq, event.ts, event.run_id, read.approval_id)
+                return (notice_request(notice),)
             case RunEnded():
-                return Notice("run_ended", room, event.seq, event.ts, read.run_id)
+                return (notice_request(Notice("run_ended", room, event.seq, event.ts, read.run_id)),)
             case HandoffRecorded():
-                return Notice("run_handed_over", room, event.seq, event.ts, event.run_id)
+                return (notice_request(Notice("run_handed_over", room, event.seq, event.ts, event.run_id)),)
             case HarnessReported() if read.kind == "harness_paused":
-                return Notice("room_waiting", room, event.seq, event.ts, event.run_id)
+                return (pause_request(Notice("room_waiting", room, event.seq, event.ts, event.run_id)),)
             case _:
-                return None
+                return ()

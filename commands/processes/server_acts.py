@@ -44,10 +44,10 @@ class ServerActs(RoomHandling):
         """See domain.rooms.decide_verdicts."""
         await self._act(room_id, command, decide_verdicts.settle_verdict)
 
-    async def look(self, room_id: str) -> Room:
-        """The room as it is now."""
-        room, _ = await self._look(ANY_SERVER, room_id, None)
-        return room
+    async def look(self, room_id: str) -> tuple[Room, int]:
+        """The room as it is now, and its last seq."""
+        room, context = await self._look(ANY_SERVER, room_id, None)
+        return room, context.version
 
     async def _act(self, room_id: str, command: Any, decision: Callable[[Room, Any, Context], Decision]) -> None:
         def by_server(room: Room, command: Any, context: Context) -> Decision:

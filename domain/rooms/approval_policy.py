@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from ..errors import Invalid
 from .approval_events import ActionClass
+from .context import Timeouts
 
 Profile = Literal["attended", "unattended"]
 """Whether somebody is expected to watch the room's runs."""
@@ -37,10 +39,11 @@ EFFECTS: dict[Profile, dict[ActionClass, Effect]] = {
 
 ACTION_CLASSES: tuple[ActionClass, ...] = get_args(ActionClass)
 
-ATTENDED_TTL = timedelta(minutes=30)
 MAX_TTL = timedelta(days=30)
+DEFAULT_TTL = "4h"
+"""Of a stored policy that says nothing; that is an attended one, or of a version that did not ask the settings."""
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
 
 Ttl = Annotated[
     str,
@@ -54,13 +57,14 @@ Ttl = Annotated[
 class ApprovalPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The `approvals` of a room, set when it opens and never changed.
 
-    ttl counts for unattended rooms alone; a request in an attended one waits for ATTENDED_TTL. four_eyes: nobody who
-    prompted a run decides what it asks for.
+    ttl counts for unattended rooms alone; whoever opens a room and leaves it out gets that of the settings, and a
+    request in an attended room waits for as long as those say. four_eyes: nobody who prompted a run decides what it
+    asks for.
     """
 
     profile: Profile = "attended"
     overrides: dict[ActionClass, Effect] = {}
-    ttl: Ttl = "4h"
+    ttl: Ttl | None = None
     four_eyes: bool = False
 
     def effect(self, action_class: ActionClass) -> Effect:
@@ -71,18 +75,25 @@ class ApprovalPolicy(Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         """What every class comes to, as a hello answers it."""
         return {action_class: self.effect(action_class) for action_class in ACTION_CLASSES}
 
-    def expiry(self, asked_at: datetime) -> datetime:
+    def expiry(self, asked_at: datetime, timeouts: Timeouts) -> datetime:
         """When a request of `asked_at` expires."""
-        return asked_at + (ATTENDED_TTL if self.profile == "attended" else _span(self.ttl))
+        if self.profile == "attended":
+            return asked_at + timedelta(seconds=timeouts.attended_s)
+        return asked_at + _span(self.ttl or DEFAULT_TTL)
 
 
-STRICTEST = ApprovalPolicy(overrides=dict.fromkeys(ACTION_CLASSES, "human"), four_eyes=True)
+STRICTEST = ApprovalPolicy(overrides=dict.fromkeys(ACTION_CLASSES, "human"), ttl=DEFAULT_TTL, four_eyes=True)
 """What stands in for a stored policy that this version cannot read: nothing goes ahead without a person."""
 
 
-def checked_policy(policy: ApprovalPolicy, path: str = "$.approvals") -> dict[str, Any]:
-    """The policy as RoomOpened stores it. Raises Invalid, with the path, for a `ttl` beyond MAX_TTL."""
-    if _span(policy.ttl) > MAX_TTL:
+def checked_policy(policy: ApprovalPolicy, timeouts: Timeouts, path: str = "$.approvals") -> dict[str, Any]:
+    """The policy as RoomOpened stores it: with the `ttl` of now, so that later settings do not change a room.
+
+    Raises Invalid, with the path, for one beyond MAX_TTL.
+    """
+    if policy.ttl is None:
+        policy = replace(policy, ttl=ttl_of(timeouts.unattended_s))
+    elif _span(policy.ttl) > MAX_TTL:
         raise Invalid.at(f"{path}.ttl", f"must be at most {MAX_TTL.days}d")
     return msgspec.to_builtins(policy)
 
@@ -93,8 +104,17 @@ def policy_of(stored: dict[str, Any] | dict[str, object]) -> ApprovalPolicy:
         policy = msgspec.convert(stored, ApprovalPolicy)
     except msgspec.ValidationError:
         return STRICTEST
+    if policy.ttl is None:
+        return replace(policy, ttl=DEFAULT_TTL)
     return policy if _span(policy.ttl) <= MAX_TTL else STRICTEST
 
 
+def ttl_of(seconds: float) -> str:
+    """A wait as a room has it, in its largest whole unit: `4h` of 14400."""
+    span = timedelta(seconds=int(seconds))
+    unit = next(name for name, each in _UNITS.items() if not span % each)
+    return f"{span // _UNITS[unit]}{unit}"
+
+
 def _span(ttl: str) -> timedelta:
-    return timedelta(**{_UNITS[ttl[-1]]: int(ttl[:-1])})
+    return int(ttl[:-1]) * _UNITS[ttl[-1]]

@@ -34,13 +34,17 @@ class Timeouts(msgspec.Struct, frozen=True):
     """The waits after which a sweep acts, in seconds (rooms.md); settings may move them.
 
     away_s, idle_s: a human driver who is not seen, or does nothing, for so long. lost_s: a running run whose lease is
-    not renewed. never_joined_s: a requested run without a hello.
+    not renewed. never_joined_s: a requested run without a hello. waiting_s: a running run without an event, which then
+    waits for a human. attended_s, unattended_s: a request for approval, where the room's policy says nothing else.
     """
 
     away_s: float = 120
     idle_s: float = 900
     lost_s: float = 600
     never_joined_s: float = 600
+    waiting_s: float = 1800
+    attended_s: float = 1800
+    unattended_s: float = 14_400
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ def open_room(command: OpenRoom, context: Context) -> Decision:
         data_class=command.data_class,
         retention=command.retention,
         members=tuple(members),
-        approvals={} if command.approvals is UNSET else checked_policy(command.approvals),
+        approvals={} if command.approvals is UNSET else checked_policy(command.approvals, context.timeouts),
         title=command.title,
         repository=command.repository,
     )

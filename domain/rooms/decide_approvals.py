@@ -29,18 +29,23 @@ MAX_PENDING = 32
 
 MAX_EVENT_ID_CHARS = 128
 MAX_CALL_ID_CHARS = 256
+MAX_TOOL_CHARS = 256
 
 _AT_ONCE: dict[Effect, ApprovalOutcome | None] = {"allow": "approved", "deny": "denied", "human": None}
 _POLICY = Principal.parse(POLICY)
 
 
 class RequestApproval(Command, frozen=True):
-    """POST /v1/bridge/approvals. event_id is the bridge's own number of the request: the same again is the same one."""
+    """POST /v1/bridge/approvals. event_id is the bridge's own number of the request: the same again is the same one.
+
+    tool: of the call, for a request that comes before the call is in the log.
+    """
 
     event_id: Annotated[str, Meta(min_length=1, max_length=MAX_EVENT_ID_CHARS)]
     call_id: Annotated[str, Meta(min_length=1, max_length=MAX_CALL_ID_CHARS)]
     class_: ActionClass = msgspec.field(name="class")
     action: Any
+    tool: Annotated[str, Meta(min_length=1, max_length=MAX_TOOL_CHARS)] | None = None
 
 
 class ApprovalDecision(Command, frozen=True):
@@ -66,9 +71,10 @@ def request_approval(
     """A run asks leave for one call; its policy may answer at once, and what was asked before is answered as it stands.
 
     A call that has its result already needs no leave any more: its request is superseded at once.
-    tool_classes: visibility class by tool name, from the settings; the request has that of the tool of its call, or
-    every class where the call is not known yet. Raises TooManyPending; KeyReused where the bridge's number stands for
-    another action. The answer carries `approvalId`, `actionDigest`, `expiresAt` and, once there is one, `decision`.
+    tool_classes: visibility class by tool name, from the settings; the request has that of the tool of its call, and of
+    the one that it names. Where neither is known it has every class: what it was made from may have had any.
+    Raises TooManyPending; KeyReused where the bridge's number stands for another action. The answer carries
+    `approvalId`, `actionDigest`, `expiresAt` and, once there is one, `decision`.
     """
     allow(room, context, "record")
     run = room.run
@@ -83,11 +89,11 @@ def request_approval(
         raise TooManyPending(f"{MAX_PENDING} requests of this run wait already; go on once some are decided.")
     approval_id = context.fresh_ulid
     digest = action_digest(approval_id, command.action)
-    expires_at = stamp(policy.expiry(context.now))
+    expires_at = stamp(policy.expiry(context.now, context.timeouts))
     asked = ApprovalRequested(
         approval_id, command.call_id, command.class_, command.action, digest, run.prompted_by, expires_at
     )
-    classes = _classes(run, command.call_id, tool_classes)
+    classes = _classes(run, command, tool_classes)
     request = replace(
         by_caller(room, asked, context),
         classes=classes,
@@ -196,8 +202,7 @@ def _already(decision: ApprovalOutcome) -> AlreadyDecided:
     return AlreadyDecided(f"This request was {decision} before your decision came.", decision=decision)
 
 
-def _classes(run: Run, call_id: str, tool_classes: Mapping[str, str]) -> tuple[str, ...]:
-    if call_id not in run.calls:
-        return tuple(sorted(set(tool_classes.values())))
-    name = tool_classes.get(run.calls[call_id])
-    return () if name is None else (name,)
+def _classes(run: Run, command: RequestApproval, tool_classes: Mapping[str, str]) -> tuple[str, ...]:
+    """Only who may see the call may see what is asked for it (law 14). A named tool is a claim, as a call's is."""
+    tools = {name for name in (run.calls.get(command.call_id), command.tool) if name is not None}
+    return tuple(sorted({label for name, label in tool_classes.items() if not tools or name in tools}))

@@ -122,7 +122,10 @@ class DriverMoved(Event, frozen=True):
 
 
 class RunRequested(Event, frozen=True):
-    """The next run is wanted. Its brief quotes the queued messages `refs`; `briefThroughSeq` is the last it knows."""
+    """The next run is wanted. Its brief quotes the queued messages `refs`; `briefThroughSeq` is the last it knows.
+
+    by_hand: whoever registered it starts it, so that no launcher is asked to.
+    """
 
     type: ClassVar[str] = "state_changed"
     run_id: str
@@ -131,6 +134,7 @@ class RunRequested(Event, frozen=True):
     brief_through_seq: int
     requested_by: str
     pull_request: str | UnsetType = UNSET
+    by_hand: Literal[True] | UnsetType = UNSET
     kind: Literal["run_requested"] = "run_requested"
 
 

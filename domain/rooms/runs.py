@@ -69,7 +69,8 @@ def register_run(room: Room, command: RegisterRun, context: Context) -> Decision
     if record is None:
         if len(room.waiting_runs) >= context.limits.waiting_runs:
             raise Full(f"{context.limits.waiting_runs} runs are awaited in this room already; end one of them.")
-        events = (_requested(room, command.run_id, command.role, context), *_registered(room, command, context))
+        requested = _requested(room, command.run_id, command.role, context, by_hand=True)
+        events = (requested, *_registered(room, command, context))
         answer = _answer(context.room_id, command.run_id, RunRecord(command.role, "requested"))
         return Decision(events, answer={**answer, "brief": next_brief(room, context)})
     if record.phase == "ended":
@@ -91,12 +92,22 @@ def _check_role(role: str, pull_request: str | None) -> None:
         raise ReviewerNeedsPr("A reviewer's run needs a pull request to look at; name it.")
 
 
-def _requested(room: Room, run_id: str, role: str, context: Context, pull_request: str | None = None) -> NewEvent:
+def _requested(
+    room: Room, run_id: str, role: str, context: Context, pull_request: str | None = None, *, by_hand: bool = False
+) -> NewEvent:
     if run_id in room.runs:
         raise Conflict("The new id is a run's already; try again.")
     refs = tuple(quote.seq for quote in room.queue)
     by = str(context.caller.principal)
-    event = RunRequested(run_id, role, refs, context.version, by, UNSET if pull_request is None else pull_request)
+    event = RunRequested(
+        run_id,
+        role,
+        refs,
+        context.version,
+        by,
+        UNSET if pull_request is None else pull_request,
+        True if by_hand else UNSET,
+    )
     return replace(by_caller(room, event, context), run_id=run_id)
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..events import Opaque, Recorded, Unstorable
 from .approval_events import ApprovalDecided, ApprovalRequested
-from .approval_policy import ApprovalPolicy, policy_of
+from .approval_policy import DEFAULT_TTL, ApprovalPolicy, policy_of
 from .approvals import Approvals, evolve_approvals
 from .brief import Quote
 from .events import (
@@ -94,7 +94,7 @@ class Room(Struct, frozen=True):
     retention: str = ""
     title: str | None = None
     repository: str | None = None
-    approval_settings: ApprovalPolicy = ApprovalPolicy()
+    approval_settings: ApprovalPolicy = ApprovalPolicy(ttl=DEFAULT_TTL)
     approvals: Approvals = Approvals()
     members: dict[str, Member] = {}
     present: tuple[str, ...] = ()

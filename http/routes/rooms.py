@@ -96,7 +96,7 @@ def _line(services: Services, row: RoomRow, caller: Caller) -> RoomLine:
     return RoomLine(
         row.room_id,
         room.title,
-        phase(room, row.last_ts, services.now(), caller.labels),
+        phase(room, row.last_ts, services.now(), caller.labels, services.settings.timeouts.room_waiting_seconds),
         room.owner,
         room.driver,
         room.data_class,

@@ -91,12 +91,16 @@ class Outbox(Follower):
         self, connection: psycopg.AsyncConnection[Any], claimed: views.Claimed
     ) -> tuple[dict[int, int], int]:
         found = await self._read(connection, claimed)
-        requests = [
+        asked = (
             request
             for stream_id, events in found.items()
             for event in events
             for request in self.process.react(claimed[stream_id][0].name, event)
-        ]
+        )
+        first: dict[str, JobRequest] = {}
+        for request in asked:
+            first.setdefault(request.key, request)
+        requests = list(first.values())
         await self._defer(connection, requests)
         self.deferred += len(requests)
         full = {each: events[-1].seq for each, events in found.items() if len(events) == MAX_EVENTS}

@@ -77,6 +77,7 @@ class NotifyJob:
             arguments["ts"],
             arguments.get("run"),
             arguments.get("approval"),
+            arguments.get("silence", False),
         )
         if self._holds is None or await self._holds(notice):
             await self._notifier.notify(notice)

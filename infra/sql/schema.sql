@@ -2293,6 +2293,18 @@ WITH (fillfactor='50');
 
 ALTER TABLE minutebook.turn_work OWNER TO minutebook_owner;
 
+-- Name: waits_told; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.waits_told (
+    stream_id bigint NOT NULL,
+    run_id text NOT NULL,
+    seq bigint NOT NULL,
+    told_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.waits_told OWNER TO minutebook_owner;
+
 -- Name: processes; Type: TABLE; Schema: minutebook_jobs; Owner: minutebook_owner
 
 CREATE TABLE minutebook_jobs.processes (
@@ -2563,6 +2575,11 @@ ALTER TABLE ONLY minutebook.turn_seen
 
 ALTER TABLE ONLY minutebook.turn_work
     ADD CONSTRAINT turn_work_pkey PRIMARY KEY (stream_id);
+
+-- Name: waits_told waits_told_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.waits_told
+    ADD CONSTRAINT waits_told_pkey PRIMARY KEY (stream_id);
 
 -- Name: processes processes_pkey; Type: CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
 
@@ -2835,6 +2852,11 @@ ALTER TABLE ONLY minutebook.turn_seen
 
 ALTER TABLE ONLY minutebook.turn_work
     ADD CONSTRAINT turn_work_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: waits_told waits_told_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.waits_told
+    ADD CONSTRAINT waits_told_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: procrastinate_events procrastinate_events_job_id_fkey; Type: FK CONSTRAINT; Schema: minutebook_jobs; Owner: minutebook_owner
 
@@ -3487,6 +3509,11 @@ GRANT SELECT ON TABLE minutebook.turn_seen TO minutebook_auditor;
 
 GRANT SELECT ON TABLE minutebook.turn_work TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.turn_work TO minutebook_auditor;
+
+-- Name: TABLE waits_told; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,UPDATE ON TABLE minutebook.waits_told TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.waits_told TO minutebook_auditor;
 
 -- Name: TABLE processes; Type: ACL; Schema: minutebook_jobs; Owner: minutebook_owner
 

@@ -56,6 +56,7 @@ driverAwaySeconds = 3
 driverIdleSeconds = 3
 runLostSeconds = 15
 runNeverJoinedSeconds = 8
+roomWaitingSeconds = 3
 presenceSeconds = 1
 [limits]
 roomToolIntervalMs = 0
@@ -117,14 +118,13 @@ def found(client: Any, room: str, **fields: Any) -> Callable[[], list[dict[str, 
     return lambda: [each for each in kinds_of(client, room) if fields.items() <= each.items()]
 
 
-def test_a_person_who_is_away_loses_the_token_once(world: World) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def lent(world: World) -> str:
+    """A room whose system lent the token to carl, who does nothing; begun first, since its sweep takes its time."""
     system, carl = world.server.client("system:triage"), world.server.client("human:carl")
     room = open_room(system, members=[{"principal": "human:carl", "role": "collaborator"}])
     assert carl.post(f"/v1/rooms/{room}/driver/request", json={}).json()["driver"] == "human:carl"
-    lapsed = found(system, room, reason="lease_expired")
-    until(lambda: bool(lapsed()), SOON_S, "the end of the driver's lease")
-    (only,) = lapsed()
-    assert (only["from"], only["to"], only["epoch"]) == ("human:carl", "system:triage", 3)
+    return room
 
 
 def test_b61_silent_runs_end_once_with_all_that_hung_on_them(world: World) -> None:
@@ -132,12 +132,22 @@ def test_b61_silent_runs_end_once_with_all_that_hung_on_them(world: World) -> No
     turn = {"runId": bridge.run_id, "turnId": "t1", "phase": "started"}
     assert bridge.push(item(1, "turn", turn)).status_code == 200
     pending = bridge.ask("e1").json()
+    quiet = Bridge(world.server).hello()
     waiting = open_room(bridge.alice)
     asked = bridge.alice.post(f"/v1/rooms/{waiting}/runs", json={"role": "implementer"})
     assert asked.status_code == 202, asked.text
     lost = found(bridge.alice, bridge.room, phase="ended", runId=bridge.run_id)
     never = found(bridge.alice, waiting, phase="ended", runId=asked.json()["runId"])
-    until(lambda: bool(lost() and never()), SOON_S, "the end of both runs")
+    last = quiet.log()[-1]["seq"]
+
+    def lives() -> bool:
+        """The run that shows that it lives, and does nothing."""
+        return quiet.push().status_code == 200 and (quiet.room, last) in waits(world)
+
+    until(lambda: all([lost() and never(), lives()]), SOON_S, "the end of both runs, and the wait of the third", 0.5)
+    assert waits(world).count((quiet.room, last)) == 1
+    assert quiet.log()[-1]["seq"] == last
+    assert quiet.alice.get(f"/v1/rooms/{quiet.room}").json()["phase"] == "AwaitingHuman"
     assert [each["reason"] for each in lost()] == ["lost"]
     of_turn = found(bridge.alice, bridge.room, turnId="t1")()
     assert [each["phase"] for each in of_turn] == ["started", "failed"]
@@ -146,8 +156,16 @@ def test_b61_silent_runs_end_once_with_all_that_hung_on_them(world: World) -> No
     late = bridge.push(item(2))
     assert code(late) == (403, "run_not_live")
     assert [each["reason"] for each in never()] == ["never_joined"]
-    told = lambda: world.kinds(world.hooks, "runId", bridge.run_id)  # noqa: E731
-    until(lambda: told().count("run.ended") == 1, what="one notice of it")
+    ended = lambda: world.kinds(world.hooks, "runId", bridge.run_id).count("run.ended")  # noqa: E731
+    until(lambda: ended() == 1, what="one notice of it")
+
+
+def test_a_person_who_is_away_loses_the_token_once(world: World, lent: str) -> None:
+    system, room = world.server.client("system:triage"), lent
+    lapsed = found(system, room, reason="lease_expired")
+    until(lambda: bool(lapsed()), SOON_S, "the end of the driver's lease")
+    (only,) = lapsed()
+    assert (only["from"], only["to"], only["epoch"]) == ("human:carl", "system:triage", 3)
 
 
 def test_a_requested_run_reaches_the_launcher_with_its_brief(world: World) -> None:
@@ -155,12 +173,16 @@ def test_a_requested_run_reaches_the_launcher_with_its_brief(world: World) -> No
     room = open_room(alice)
     queued = alice.post(f"/v1/rooms/{room}/messages", json={"text": "mind the gap", "delivery": "queued"})
     assert queued.status_code == 201, queued.text
+    by_hand = new_run_id()
+    registered = alice.put(f"/v1/runs/{by_hand}", json={"roomId": open_room(alice), "role": "implementer"})
+    assert registered.status_code == 201, registered.text
     run_id = alice.post(f"/v1/rooms/{room}/runs", json={"role": "implementer"}).json()["runId"]
     until(lambda: world.kinds(world.launcher, "runId", run_id) == ["run.requested"], what="the launcher's webhook")
     (data,) = [each.json["data"] for each in world.launcher.requests if each.json["data"]["runId"] == run_id]
     assert (data["roomId"], data["role"]) == (room, "implementer")
     assert data["claim"] == {"roomId": room, "runId": run_id, "role": "implementer"}
     assert "mind the gap" in data["brief"]
+    assert world.kinds(world.launcher, "runId", by_hand) == [], "whoever registered it starts it"
 
 
 def test_an_approval_is_told_of_and_expires_once(world: World) -> None:
@@ -202,31 +224,111 @@ async def expire_at_two_servers(server: LiveServer, later: datetime) -> None:
     await asyncio.gather(one_server(), one_server())
 
 
-def test_a_verdict_becomes_one_comment_and_the_room_hears_of_it(world: World) -> None:
+def reviewed(world: World, pull: str = PULL, **room: Any) -> tuple[Bridge, dict[str, Any]]:
+    """The bridge of a reviewer that gave its verdict on a pull request, and the verdict in the log."""
     system, run_id = world.server.client("system:triage"), new_run_id()
-    room = open_room(system, repository="acme/widget", dataClass="public")
-    body = {"roomId": room, "role": "reviewer", "taskUrl": PULL}
+    opened = open_room(system, dataClass="public", **room)
+    body = {"roomId": opened, "role": "reviewer", "taskUrl": pull}
     registered = system.put(f"/v1/runs/{run_id}", json=body)
     assert registered.is_success, registered.text
-    bridge = Bridge(world.server, room, run_id, role="reviewer").hello()
-    arguments = {"verdict": "approve", "summary": "Fine as it is.", "commit": "abcdef1"}
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": {"name": "room_verdict", "arguments": arguments}}  # fmt: skip
-    headers = {"accept": "application/json, text/event-stream"}
-    said = bridge.client.post("/mcp", json=call, headers=headers)
+    bridge = Bridge(world.server, opened, run_id, role="reviewer").hello()
+    tool(bridge, "room_verdict", verdict="approve", summary="Fine as it is.", commit="abcdef1")
+    (given,) = [event for event in bridge.log() if event["payload"].get("kind") == "review_verdict"]
+    return bridge, given
+
+
+def tool(bridge: Bridge, name: str, **arguments: Any) -> None:
+    """One of the run's room tools."""
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+    said = bridge.client.post("/mcp", json=call, headers={"accept": "application/json, text/event-stream"})
     assert said.status_code == 200, said.text
-    posted = found(system, room, kind="verdict_posted")
+    assert not said.json()["result"].get("isError"), said.text
+
+
+def comments_of(world: World, room: str) -> list[str]:
+    """The first lines of the comments on verdicts of that room."""
+    with world.forge.lock:
+        marks = [each["body"].partition("\n")[0] for each in world.forge.comments]
+    return [each for each in marks if f"room={room}:" in each]
+
+
+def test_a_verdict_becomes_one_comment_and_the_room_hears_of_it(world: World) -> None:
+    bridge, given = reviewed(world, repository="acme/widget")
+    posted = found(bridge.alice, bridge.room, kind="verdict_posted")
     until(lambda: bool(posted()), 20, "the outcome of the verdict")
-    (given,) = found(system, room, kind="review_verdict")()
     (only,) = posted()
-    assert only["url"] == "https://forge.example/c/1"
-    (comment,) = world.forge.comments
-    assert comment["body"].startswith(f"<!-- minutebook:room={room}:seq={only['ref']} -->")
+    (comment,) = [each for each in world.forge.comments if each["html_url"] == only["url"]]
+    assert comments_of(world, bridge.room) == [f"<!-- minutebook:room={bridge.room}:seq={given['seq']} -->"]
+    assert only["ref"] == given["seq"]
     assert "Fine as it is." in comment["body"]
-    assert given["pullRequest"] == PULL
+    assert given["payload"]["pullRequest"] == PULL
 
 
-def test_a_pause_is_told_of_and_chat_is_not(world: World) -> None:
+@pytest.mark.parametrize(
+    ("pull", "room", "reason"),
+    [
+        (PULL, {}, "no_pull_request"),
+        (PULL, {"repository": "acme/gadget"}, "no_pull_request"),
+        (PULL.replace("/7", "/8"), {"repository": "acme/widget"}, "http_404"),
+    ],
+    ids=["no repository", "of another repository", "not there"],
+)
+def test_a_verdict_that_reaches_no_pull_request_is_recorded_as_such(
+    world: World, pull: str, room: dict[str, Any], reason: str
+) -> None:
+    bridge, given = reviewed(world, pull, **room)
+    outcome = found(bridge.alice, bridge.room, ref=given["seq"])
+    until(lambda: bool(outcome()), 20, "the outcome of the verdict")
+    (only,) = outcome()
+    assert (only["kind"], only["reason"]) == ("verdict_not_posted", reason)
+    assert only["actor"] == {"kind": "system", "id": "minutebook"}
+    assert comments_of(world, bridge.room) == []
+
+
+def test_a_verdict_that_a_fork_copied_is_not_posted_again(world: World) -> None:
+    bridge, given = reviewed(world, repository="acme/widget")
+    until(found(bridge.alice, bridge.room, kind="verdict_posted"), 20, "the outcome of the verdict")
+    made = bridge.alice.post(f"/v1/rooms/{bridge.room}/fork", json={"seq": given["seq"]})
+    assert made.status_code == 201, made.text
+    copy = made.json()["id"]
+    passed = (
+        "SELECT c.seq = s.version FROM minutebook.streams s JOIN minutebook_views.checkpoints c ON c.stream_id = s.id"
+        " WHERE c.projection = 'process:rooms' AND s.name = %s"
+    )
+    with world.server.sql() as look:
+        until(lambda: look.execute(passed, (f"room:{copy}",)).fetchone() == (True,), 20, "the process in the fork")
+        jobs = "SELECT count(*) FROM minutebook_jobs.procrastinate_jobs WHERE args ->> 'room' = %s"
+        assert look.execute(jobs, (copy,)).fetchone() == (0,)
+    assert comments_of(world, copy) == []
+    assert found(bridge.alice, copy, kind="verdict_posted")() == []
+    assert len(comments_of(world, bridge.room)) == 1
+
+
+def test_a_handoff_is_told_of(world: World) -> None:
     bridge = Bridge(world.server).hello()
-    assert bridge.push(item(1, payload={"kind": "harness_paused"})).status_code == 200
-    until(lambda: "room.waiting" in world.kinds(world.hooks, "runId", bridge.run_id), what="the notice")
+    tool(bridge, "room_handoff", toRole="reviewer", summary="The sign is turned.", commit="abcdef1")
+    until(lambda: "run.handed_over" in world.kinds(world.hooks, "runId", bridge.run_id), what="the notice")
+    (handoff,) = [event for event in bridge.log() if event["type"] == "handoff"]
+    (told,) = [each.json["data"] for each in world.hooks.requests if each.json["data"].get("runId") == bridge.run_id]
+    link = f"https://rooms.example/rooms/{bridge.room}"
+    assert told == {"roomId": bridge.room, "runId": bridge.run_id, "seq": handoff["seq"], "url": link}
+
+
+def test_a_pause_is_told_of_once_and_chat_is_not(world: World) -> None:
+    bridge = Bridge(world.server).hello()
+    paused = {"kind": "harness_paused"}
+    assert bridge.push(*(item(number, payload=paused) for number in range(1, 31))).status_code == 200
+    seqs = [event["seq"] for event in bridge.log() if event["payload"] == paused]
+    told = lambda: [seq for seq in seqs if (bridge.room, seq) in waits(world)]  # noqa: E731
+    until(lambda: told() == seqs[:1], what="the notice")
+    tool(bridge, "room_post", text="hello")
+    bridge.bye()
+    until(lambda: "run.ended" in world.kinds(world.hooks, "runId", bridge.run_id), what="the end")
+    assert told() == seqs[:1]
+
+
+def waits(world: World) -> list[tuple[str, int]]:
+    """Room and seq of every notice that somebody waits."""
+    with world.hooks.lock:
+        told = [each.json for each in world.hooks.requests]
+    return [(each["data"]["roomId"], each["data"]["seq"]) for each in told if each["type"] == "room.waiting"]

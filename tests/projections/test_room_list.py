@@ -14,10 +14,10 @@ from gwt import recorded
 from hypothesis import given as examples
 from hypothesis import strategies as st
 from minutebook.domain.errors import Damaged
-from minutebook.domain.rooms.approval_policy import ATTENDED_TTL
+from minutebook.domain.rooms.context import Timeouts
 from minutebook.domain.rooms.events import HarnessReported, ParticipantJoined, ParticipantLeft, RoomClosed, RunEnded
 from minutebook.domain.rooms.state import INITIAL, Room, evolve
-from minutebook.projections.room_list import AWAITING_AFTER, RoomList, phase
+from minutebook.projections.room_list import RoomList, phase
 from room_samples import EVENTS, RECORDED
 from room_scenes import NOW as ASKED_AT
 from room_scenes import OPENED, RUN, STARTED, pushed
@@ -25,6 +25,9 @@ from room_scenes import given as given_room
 
 ROOMS = RoomList()
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
+WAITING_S = Timeouts().waiting_s
+AWAITING_AFTER = timedelta(seconds=WAITING_S)
+ATTENDED_TTL = timedelta(seconds=Timeouts().attended_s)
 
 
 def test_one_row_a_room() -> None:
@@ -91,7 +94,7 @@ def test_batches_make_no_difference_and_the_state_is_that_of_the_commands(
     ids=["open", "active", "still active", "silent", "idle", "closed"],
 )
 def test_the_phase_is_derived_when_read(events: tuple[Any, ...], silent: timedelta, want: str) -> None:
-    assert phase(given_room(*events).state, NOW - silent, NOW, frozenset()) == want
+    assert phase(given_room(*events).state, NOW - silent, NOW, frozenset(), WAITING_S) == want
 
 
 @pytest.mark.parametrize(
@@ -108,4 +111,4 @@ def test_a_room_whose_run_waits_for_leave_waits_for_whoever_may_see_it(
     labels: frozenset[str], later: timedelta, want: str
 ) -> None:
     room = waiting(ask=asking(tool_classes={"vault": "secret"})).state
-    assert phase(room, ASKED_AT + later, ASKED_AT + later, labels) == want
+    assert phase(room, ASKED_AT + later, ASKED_AT + later, labels, WAITING_S) == want

@@ -236,12 +236,14 @@ def post(client: httpx.Client, room: str, text: str, **headers: str) -> dict[str
     return answer.json()
 
 
-def until(check: Callable[[], bool], within_s: float = 10.0, what: str = "the condition") -> None:
+def until(
+    check: Callable[[], object], within_s: float = 10.0, what: str = "the condition", every_s: float = 0.02
+) -> None:
     """Look every 20 ms until `check` holds; for states of the outside that nobody announces."""
     deadline = time.monotonic() + within_s
     while not check():
         assert time.monotonic() < deadline, f"{what} did not come within {within_s} s"
-        time.sleep(0.02)
+        time.sleep(every_s)
 
 
 class Frame(NamedTuple):

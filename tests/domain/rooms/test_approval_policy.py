@@ -18,7 +18,9 @@ from minutebook.domain.rooms.approval_policy import (
     Profile,
     checked_policy,
     policy_of,
+    ttl_of,
 )
+from minutebook.domain.rooms.context import Timeouts
 
 TABLE: dict[ActionClass, tuple[Effect, Effect]] = {
     #              attended  unattended
@@ -85,7 +87,7 @@ def test_a_policy_that_cannot_be_read_lets_nothing_through() -> None:
 @pytest.mark.parametrize("ttl", ["31d", "721h", "9999999d", "2592001s"])
 def test_a_request_waits_for_30_days_at_most(ttl: str) -> None:
     with pytest.raises(Invalid) as caught:
-        checked_policy(policy(profile="unattended", ttl=ttl))
+        checked_policy(policy(profile="unattended", ttl=ttl), Timeouts())
     assert caught.value.attributes["errors"][0]["path"] == "$.approvals.ttl"
     assert policy_of({"ttl": ttl}) == STRICTEST
 
@@ -103,12 +105,28 @@ def test_a_request_waits_for_30_days_at_most(ttl: str) -> None:
     ids=str,
 )
 def test_a_request_expires_by_its_profile(fields: dict[str, Any], span: timedelta) -> None:
-    assert policy(**fields).expiry(NOON) == NOON + span
+    assert policy(**fields).expiry(NOON, Timeouts()) == NOON + span
+
+
+def test_the_settings_say_how_long_where_the_room_does_not() -> None:
+    set_so = Timeouts(attended_s=60, unattended_s=5400)
+    assert policy(ttl="7h").expiry(NOON, set_so) == NOON + timedelta(minutes=1)
+    assert policy_of(checked_policy(policy(profile="unattended"), set_so)).ttl == "90m"
+    own = policy_of(checked_policy(policy(profile="unattended", ttl="2h"), set_so))
+    assert own.expiry(NOON, set_so) == NOON + timedelta(hours=2)
+    stored = policy_of(checked_policy(policy(profile="unattended"), set_so))
+    assert stored.expiry(NOON, Timeouts()) == NOON + timedelta(minutes=90), "later settings change no room"
+
+
+@pytest.mark.parametrize(("seconds", "ttl"), [(14_400, "4h"), (90, "90s"), (300, "5m"), (172_800, "2d"), (1, "1s")])
+def test_a_wait_of_the_settings_as_a_room_has_it(seconds: int, ttl: str) -> None:
+    assert ttl_of(seconds) == ttl
+    assert policy(ttl=ttl).ttl == ttl
 
 
 def test_what_is_stored_is_read_back_whole() -> None:
     given = policy(profile="unattended", overrides={"mcp.write": "human"}, ttl="2h", fourEyes=True)
-    stored = checked_policy(given)
+    stored = checked_policy(given, Timeouts())
     assert stored == {"profile": "unattended", "overrides": {"mcp.write": "human"}, "ttl": "2h", "fourEyes": True}
     assert policy_of(stored) == given
-    assert policy_of({}) == ApprovalPolicy()
+    assert policy_of({}) == ApprovalPolicy(ttl="4h")

@@ -157,7 +157,7 @@ def test_a_fork_keeps_the_history_and_nothing_that_is_under_way() -> None:
 def test_a_stored_policy_that_cannot_be_read_asks_people_for_everything() -> None:
     odd = msgspec.structs.replace(OPENED, approvals={"profile": "lenient"})
     assert given(odd).state.approval_settings == STRICTEST
-    assert given(OPENED).state.approval_settings == ApprovalPolicy()
+    assert given(OPENED).state.approval_settings == ApprovalPolicy(ttl="4h")
 
 
 def test_open_calls_are_bounded() -> None:

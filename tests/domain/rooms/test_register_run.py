@@ -50,7 +50,8 @@ QUEUED = said(MessagePosted("docs next", delivery="queued"), COLLABORATOR)
 
 def requested(by: str = "human:olga", **fields: Any) -> RunRequested:
     """What makes a run known."""
-    return RunRequested(NEXT_RUN, "tester", fields.get("refs", ()), fields.get("through", 1), by)
+    refs, through = fields.get("refs", ()), fields.get("through", 1)
+    return RunRequested(NEXT_RUN, "tester", refs, through, by, by_hand=True)
 
 
 @pytest.mark.parametrize("caller", [OWNER, ADMIN, SYSTEM], ids=str)

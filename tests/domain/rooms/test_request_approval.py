@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from approval_scenes import (
     ACTION,
+    APPROVER,
     ASK,
     DIGEST,
     EXPIRED,
@@ -32,7 +33,8 @@ from minutebook.domain.principals import SERVER, Caller, Principal
 from minutebook.domain.rooms.approval_events import ApprovalDecided, ApprovalRequested
 from minutebook.domain.rooms.approval_policy import ACTION_CLASSES
 from minutebook.domain.rooms.approvals import action_digest, request_key, stamp
-from minutebook.domain.rooms.decide_approvals import MAX_PENDING, RequestApproval
+from minutebook.domain.rooms.context import Timeouts
+from minutebook.domain.rooms.decide_approvals import MAX_PENDING, RequestApproval, request_approval
 from minutebook.domain.rooms.events import (
     MessagePosted,
     ParticipantJoined,
@@ -53,6 +55,7 @@ from room_scenes import (
     STARTED,
     SYSTEM,
     agent,
+    context_of,
     pushed,
     pushing,
     said,
@@ -233,6 +236,44 @@ def test_law_14_a_request_has_the_class_of_its_tool(called: str | None, classes:
 
 
 @pytest.mark.parametrize(
+    ("called", "named", "classes"),
+    [
+        (None, "vault", ("secret",)),
+        (None, "editor", ()),
+        ("vault", "vault", ("secret",)),
+        ("vault", "editor", ("secret",)),
+        ("editor", "vault", ("secret",)),
+        ("vault", "salaries", ("hr", "secret")),
+    ],
+)
+def test_law_14_a_named_tool_counts_beside_the_one_that_was_called(
+    called: str | None, named: str, classes: tuple[str, ...]
+) -> None:
+    """A name takes nothing away from what the log knows of the call."""
+    calls = () if called is None else (pushed("events:1", ToolCalled("c1", called, {}, None)),)
+    ask = msgspec.structs.replace(ASK, tool=named)
+    decision = running(*calls).when(asking(ask, tool_classes=TOOL_CLASSES)).then(REQUESTED)
+    assert [new.classes for new in decision.events] == [classes]
+
+
+def test_law_14_a_call_that_is_not_in_the_log_yet_is_of_every_class() -> None:
+    """Only who is cleared for all of them sees what is asked for it, and decides."""
+    room = waiting(ask=asking(tool_classes={"vault": "secret", "salaries": "hr"}))
+    half, cleared = (msgspec.structs.replace(APPROVER, labels=frozenset(names)) for names in (["hr"], ["hr", "secret"]))
+    room.when(deciding(half)).then_refused(NotVisible)
+    (decided,) = room.when(deciding(cleared)).then(ApprovalDecided(FRESH_ULID, DIGEST, "approved")).events
+    assert decided.classes == ("hr", "secret")
+
+
+def test_the_settings_say_how_long_a_request_waits_in_an_attended_room() -> None:
+    def ask(room: Any, version: int) -> Any:
+        context = context_of(RUNNING, version)
+        return request_approval(room, ASK, msgspec.structs.replace(context, timeouts=Timeouts(attended_s=90)), {})
+
+    assert running(ttl="9h").when(ask).decided().answer["expiresAt"] == "2026-03-01T12:01:30.000000Z"
+
+
+@pytest.mark.parametrize(
     ("caller", "refusal"),
     [
         (agent(NEXT_RUN), RunNotLive),
@@ -257,6 +298,8 @@ def test_a_closed_room_hears_nothing() -> None:
         {"eventId": "e", "callId": "c", "class": "forge.everything", "action": {}},
         {"eventId": "e", "callId": "c", "class": "forge.pr"},
         {"eventId": "e", "callId": "c", "class": "forge.pr", "action": {}, "expiresAt": "2099"},
+        {"eventId": "e", "callId": "c", "class": "forge.pr", "action": {}, "tool": ""},
+        {"eventId": "e", "callId": "c", "class": "forge.pr", "action": {}, "tool": "t" * 257},
         {"eventId": "e" * 129, "callId": "c", "class": "forge.pr", "action": {}},
     ],
     ids=str,
