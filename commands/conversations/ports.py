@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from ...domain.conversations.identity import Identity
+from ...domain.conversations.prompt import Message, ToolSpec
 from ...domain.conversations.turn_events import WantedCall
 from ..ports import StoredEvent
 
@@ -176,24 +177,6 @@ class Tokens(Protocol):
     async def left(self, asker: Identity, agent: str, ceiling: int) -> int:
         """Tokens that may still be reserved today (UTC)."""
         ...
-
-
-class Message(Struct, frozen=True):
-    """One message of a model request. calls: of an assistant message; call_id: of a tool message, whose text is the
-    result. Roles alternate, and every call has its result."""
-
-    role: Literal["user", "assistant", "tool"]
-    text: str
-    calls: tuple[WantedCall, ...] = ()
-    call_id: str | UnsetType = UNSET
-
-
-class ToolSpec(Struct, frozen=True):
-    """A tool as the model is shown it. schema: JSON Schema of its arguments."""
-
-    name: str
-    description: str
-    schema: dict[str, Any]
 
 
 class ModelRequest(Struct, frozen=True):
