@@ -278,6 +278,8 @@ class Mailbox(Generic[S]):
         loaded = self._loaded
         if loaded is None or loaded.head.version - loaded.snapshot_seq < self._snapshot_every:
             return
+        if self._kind.checkpoint_type is not None:
+            return
         state = msgspec.json.encode(loaded.state).decode()
         try:
             await self._store.save_snapshot(loaded.head.id, Snapshot(loaded.head.version, self._kind.schema, state))

@@ -215,6 +215,10 @@ class EventStore(Protocol):
         """At most `limit` events behind `after`, ascending."""
         ...
 
+    async def read_back(self, stream_id: int, type_: str, start: int, before: int, limit: int) -> list[StoredEvent]:
+        """At most `limit` events of that type with `start <= seq < before`, newest first."""
+        ...
+
     async def save_snapshot(self, stream_id: int, snapshot: Snapshot) -> None:
         """Keep a fold, unless a newer one of that schema is kept already."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -15,7 +15,10 @@ from .ports import EventStore, Head, StoredEvent
 S = TypeVar("S")
 
 PAGE = 2000
-"""Events read at a time when a stream is folded."""
+"""Events read at a time when a stream is folded, or looked through for a checkpoint."""
+
+CHECKPOINTS = 8
+"""Events of the checkpoint's type that are read at a time once the newest is found to be none."""
 
 
 class Kind(msgspec.Struct, Generic[S], frozen=True):
@@ -32,6 +35,13 @@ class Kind(msgspec.Struct, Generic[S], frozen=True):
     registry: Registry[Any]
     evolve: Callable[[S, Recorded[Any]], S]
     passed_over: Callable[[S, str], S]
+
+    checkpoint_type: ClassVar[str | None] = None
+    """Type of events that each hold the whole state: a fold begins at the newest one, and no snapshot is kept."""
+
+    def is_checkpoint(self, event: StoredEvent) -> bool:  # noqa: ARG002 - for kinds that have one
+        """Whether a fold may begin with this event of the checkpoint's type."""
+        return True
 
     def fold(self, state: S, event: StoredEvent) -> S:
         """One stored event further. Raises Damaged where it cannot be read."""
@@ -51,7 +61,16 @@ class Loaded(msgspec.Struct, Generic[S], frozen=True):
 
 
 async def load(store: EventStore, kind: Kind[S], stream: str, *, passes_over_damage: bool = False) -> Loaded[S] | None:
-    """Fold a stream from its snapshot and what follows; None where there is no such stream. Raises as catch_up."""
+    """Fold a stream from its snapshot or checkpoint and what follows; None where there is no such stream.
+
+    Raises as catch_up.
+    """
+    if kind.checkpoint_type is not None:
+        head = await store.head(stream)
+        if head is None:
+            return None
+        start = await _checkpoint(store, kind, kind.checkpoint_type, head)
+        return await catch_up(store, kind, start, head, passes_over_damage=passes_over_damage)
     found = await store.load(stream, kind.schema)
     if found is None:
         return None
@@ -64,6 +83,20 @@ async def load(store: EventStore, kind: Kind[S], stream: str, *, passes_over_dam
             snapshot = None  # a cache of another shape; the log has the truth
     start = Loaded(state, msgspec.structs.replace(head, version=seq), seq)
     return await catch_up(store, kind, start, head, passes_over_damage=passes_over_damage)
+
+
+async def _checkpoint(store: EventStore, kind: Kind[S], type_: str, head: Head) -> Loaded[S]:
+    """The state at the newest checkpoint that is one, found from the head backwards; else before the first event."""
+    before, limit = head.version + 1, 1
+    while before > 1:
+        start = max(1, before - PAGE)
+        found = await store.read_back(head.id, type_, start, before, limit)
+        for event in found:
+            if kind.is_checkpoint(event):
+                return Loaded(kind.fold(kind.initial, event), msgspec.structs.replace(head, version=event.seq), 0)
+        before = start if len(found) < limit else found[-1].seq
+        limit = CHECKPOINTS
+    return Loaded(kind.initial, msgspec.structs.replace(head, version=0), 0)
 
 
 async def catch_up(

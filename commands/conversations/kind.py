@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
-from ...domain.conversations.events import CONVERSATION_EVENTS, ConversationEvent, Unsigned
+from ...domain.conversations.carry import read_carry
+from ...domain.conversations.events import CONVERSATION_EVENTS, ConversationEvent, ConversationRotated, Unsigned
 from ...domain.conversations.evolve import INITIAL, SCHEMA, evolve
 from ...domain.conversations.reading import read_event
 from ...domain.conversations.signing import Keyring
@@ -46,6 +47,13 @@ class ConversationKind(Kind[Conversation], frozen=True):
     """The kind of one conversation's stream: its name is part of what is signed."""
 
     verifier: Verifier
+
+    checkpoint_type: ClassVar[str | None] = ConversationRotated.type
+
+    def is_checkpoint(self, event: StoredEvent) -> bool:
+        """Whether it is a rotation of ours, with a state that may be gone on from."""
+        read = self.verifier.decode(event)
+        return isinstance(read, ConversationRotated) and read_carry(read.carry, read.generation, event.seq) is not None
 
     def fold(self, state: Conversation, event: StoredEvent) -> Conversation:
         """One stored event further; what is not verifiably ours counts as such, and says nothing."""

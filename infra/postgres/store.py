@@ -25,11 +25,12 @@ _LOAD = (
     " LEFT JOIN minutebook.snapshots n ON n.stream_id = s.id AND n.schema = %s AND n.seq <= s.version"
     " WHERE s.name = %s"
 )
-_FOLD = (
+_FOLDED = (
     "SELECT e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
-    " coalesce(e.payload::text, '{\"erased\": true}'), e.classes"
-    " FROM minutebook.events e WHERE e.stream_id = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"
+    " coalesce(e.payload::text, '{\"erased\": true}'), e.classes FROM minutebook.events e"
 )
+_FOLD = f"{_FOLDED} WHERE e.stream_id = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"
+_BACK = f"{_FOLDED} WHERE e.stream_id = %s AND e.type = %s AND e.seq >= %s AND e.seq < %s ORDER BY e.seq DESC LIMIT %s"
 _ENTRY = (
     f"SELECT e.seq, e.id, e.type, e.schema_version, e.actor_kind, e.actor_id, e.actor_role, e.run_id, e.caused_by,"  # noqa: S608
     f" e.origin, {_TS}, e.redactions, e.classes, e.payload::text, e.bytes, e.origin_key FROM minutebook.events e"
@@ -100,6 +101,11 @@ class PostgresStore:
     async def read_for_fold(self, stream_id: int, after: int, limit: int) -> list[StoredEvent]:
         """See EventStore.read_for_fold."""
         rows = await fetch(self._pool, _FOLD, (stream_id, after, limit))
+        return [StoredEvent(*row) for row in rows]
+
+    async def read_back(self, stream_id: int, type_: str, start: int, before: int, limit: int) -> list[StoredEvent]:
+        """See EventStore.read_back."""
+        rows = await fetch(self._pool, _BACK, (stream_id, type_, start, before, limit))
         return [StoredEvent(*row) for row in rows]
 
     async def read_entries(
