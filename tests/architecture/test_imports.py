@@ -100,6 +100,7 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "httpx": ("infra/",),
     "jwt": ("infra/tokens.py",),
     "platformdirs": ("infra/",),
+    "rfc8785": ("infra/conversation_keys.py",),
     "psutil": ("infra/postgres/embedded",),
     "psycopg": ("infra/postgres/",),
     "psycopg_pool": ("infra/postgres/",),
