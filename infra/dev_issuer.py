@@ -56,10 +56,12 @@ class DevelopmentIssuer:
         now: float,
         room: str | None = None,
         role: str | None = None,
+        client: str | None = None,
     ) -> str:
         """A signed token for `ttl_s` seconds (1 to MAX_TTL_S) from `now` (Unix seconds).
 
-        `room` and `role` are for agents, which need a room. Raises Invalid naming the bad argument.
+        `room` and `role` are for agents, which need a room. `client`: the name of a command-line client; every one that
+        this issuer names is one (rooms.md, Principals). Raises Invalid naming the bad argument.
         """
         if not 1 <= ttl_s <= MAX_TTL_S:
             raise Invalid.at("$.ttl", f"must be 1 to {MAX_TTL_S} seconds")
@@ -75,6 +77,8 @@ class DevelopmentIssuer:
             "iat": int(now),
             "exp": int(now) + ttl_s,
         }
+        if client is not None:
+            claims["azp"] = canonical_name(client, "$.client")
         return self._sign(claims | _run_claims(principal, room, role))
 
     def _sign(self, claims: dict[str, Any]) -> str:

@@ -305,7 +305,7 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
         is_admin=is_human and settings.groups.admin in groups,
         is_member=is_human and settings.groups.member in groups,
         is_auditor=is_human and settings.groups.auditor in groups,
-        is_cli_client=own is not None and "azp" in claims and _string(claims, "azp") in own.cli_clients,
+        is_cli_client="azp" in claims and (own is None or _string(claims, "azp") in own.cli_clients),
         is_development=own is None,
         expires_at=expires_at,
     )

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -223,9 +223,7 @@ def cli_page() -> str:
     """Every verb with its arguments and options."""
     group: Any = typer.main.get_command(app)
     lines = [CLI.format_map(vars(common))]
-    for name, verb in group.commands.items():
-        if verb.hidden:
-            continue
+    for name, verb in verbs_of(group):
         shown = [each for each in verb.params if not getattr(each, "hidden", False) and each.name != "help"]
         arguments = [each for each in shown if each.param_type_name == "argument"]
         usage = " ".join(_argument(each) for each in arguments)
@@ -240,6 +238,17 @@ def cli_page() -> str:
         if shown:
             lines += ["", *table(("option", "default", "meaning"), (_parameter(each) for each in shown))]
     return page("Command line", *lines)
+
+
+def verbs_of(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every verb that is no secret, with its whole name."""
+    for name, verb in group.commands.items():
+        if verb.hidden:
+            continue
+        if hasattr(verb, "commands"):
+            yield from verbs_of(verb, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", verb
 
 
 def _argument(parameter: Any) -> str:

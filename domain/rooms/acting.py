@@ -17,6 +17,12 @@ def allow(room: Room, context: Context, action: Action) -> None:
     require(room, context.room_id, context.tenant, context.caller, action)
 
 
+def allow_client(room: Room, context: Context, action: Action) -> None:
+    """As `allow`, for callers who are command-line clients; whoever is not is looked at elsewhere."""
+    if context.caller.is_cli_client:
+        allow(room, context, action)
+
+
 def refuse_sealed(room: Room) -> None:
     """Raises Sealed in a closed room, to which nothing is appended."""
     if room.is_closed:
@@ -36,10 +42,11 @@ def refuse_stale(room: Room, epoch: int) -> None:
 def allow_driver(room: Room, context: Context, action: Action, epoch: int) -> None:
     """For what only the driver may do: the caller could hold the token, the epoch is the newest, the caller holds it.
 
-    The epoch comes before the token, so that whoever drove until now hears that it moved. Raises what `require` raises,
-    Sealed and StaleEpoch.
+    The epoch comes before the token, so that whoever drove until now hears that it moved; a command-line client hears
+    first that it never may. Raises what `require` raises, Sealed and StaleEpoch.
     """
     allow(room, context, "queue")
+    allow_client(room, context, action)
     refuse_sealed(room)
     refuse_stale(room, epoch)
     allow(room, context, action)

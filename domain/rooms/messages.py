@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import Forbidden, Invalid, NoRunningRun, NotQueued, QueueFull, TooLarge
 from ..events import Event
 from ..principals import Principal
-from .acting import allow, allow_driver, by_caller, refuse_sealed
+from .acting import allow, allow_client, allow_driver, by_caller, refuse_sealed
 from .commands import InterruptRun, PostMessage, PromoteQueued, RemoveQueued
 from .context import Context, Decision
 from .events import InterruptRequested, MessagePosted, QueuedPromoted, QueuedRemoved, VerdictGiven
@@ -41,6 +41,7 @@ def post_message(room: Room, command: PostMessage, context: Context) -> Decision
 
 
 def _check_steering(room: Room, command: PostMessage, context: Context) -> None:
+    allow_client(room, context, "steer")
     if command.driver_epoch is None:
         raise Invalid.at("$.driverEpoch", "is required to steer; the snapshot of the room has it")
     allow_driver(room, context, "steer", command.driver_epoch)

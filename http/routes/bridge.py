@@ -48,6 +48,8 @@ class Hello(Struct, frozen=True, rename="camel"):
     after_harness_seq: int
     after_status_seq: int
     approvals: Approvals
+    seq: int
+    chain: str
 
 
 class Approvals(Struct, frozen=True):
@@ -58,10 +60,12 @@ class Approvals(Struct, frozen=True):
 
 
 class Cursors(Struct, frozen=True, rename="camel"):
-    """How far the two item streams are stored."""
+    """How far the two item streams are stored, and the room's last seq with the chain's hash there."""
 
     after_harness_seq: int
     after_status_seq: int
+    seq: int
+    chain: str
 
 
 class Asked(Struct, frozen=True, rename="camel"):
@@ -70,6 +74,8 @@ class Asked(Struct, frozen=True, rename="camel"):
     approval_id: str
     action_digest: str
     expires_at: str
+    seq: int
+    chain: str
     decision: ApprovalOutcome | UnsetType = UNSET
 
 
@@ -91,7 +97,8 @@ async def hello(caller: TheCaller, services: TheServices) -> Response[Hello]:
         answer = await services.rooms.start_run(caller, room_id, command, epoch)
     started = msgspec.convert(answer.body, _Started)
     approvals = Approvals(started.profile, started.classes)
-    body = Hello(room_id, str(epoch), started.after_harness_seq, started.after_status_seq, approvals)
+    cursors = (started.after_harness_seq, started.after_status_seq)
+    body = Hello(room_id, str(epoch), *cursors, approvals, started.seq, started.chain)
     return _fresh(body)
 
 

@@ -41,7 +41,7 @@ def export(
             fail("--json needs --out FILE: stdout is where the export goes.", USAGE)
         with database_of(settings_of(data_dir)) as database, bar("exporting") as tell:
             url = database.url("auditor")
-            with _stdout() if file is None or to_stdout else _whole(file) as sink:
+            with stdout_sink() if file is None or to_stdout else whole_file(file) as sink:
                 if room is None:
                     events = export_all(url, sink, lambda done, total: tell("", done, total))
                 else:
@@ -53,13 +53,14 @@ def export(
 
 
 @contextlib.contextmanager
-def _stdout() -> Generator[IO[bytes]]:
+def stdout_sink() -> Generator[IO[bytes]]:
+    """Stdout for bytes."""
     yield sys.stdout.buffer
     sys.stdout.buffer.flush()
 
 
 @contextlib.contextmanager
-def _whole(file: Path) -> Generator[IO[bytes]]:
+def whole_file(file: Path) -> Generator[IO[bytes]]:
     """A file that only its owner can read, and that takes its name when it is whole: a failed export leaves nothing."""
     try:
         handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name[:100]}.", suffix=".part")

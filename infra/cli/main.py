@@ -7,7 +7,23 @@ from typing import Annotated
 import typer
 
 from ... import __version__
-from . import admin, bridge, demo, doctor, export, play, rebuild, restored, retention, serve, sql, tail, token, verify
+from . import (
+    admin,
+    bridge,
+    demo,
+    doctor,
+    export,
+    play,
+    rebuild,
+    restored,
+    retention,
+    room_acts,
+    serve,
+    sql,
+    tail,
+    token,
+    verify,
+)
 
 app = typer.Typer(
     name="minutebook",
@@ -44,6 +60,7 @@ def root(
 for _heading, _verbs in VERBS.items():
     for _verb in _verbs:
         app.command(rich_help_panel=_heading)(_verb)
+app.add_typer(room_acts.app, name="rooms", rich_help_panel="Rooms")
 
 
 def main() -> None:

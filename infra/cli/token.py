@@ -21,6 +21,10 @@ def token(
     ttl: Annotated[str, typer.Option(help="Lifetime, at most 24h.")] = "1h",
     room: Annotated[str | None, typer.Option(help="agent only: the room of the run.")] = None,
     role: Annotated[str | None, typer.Option(help="agent only: the role of the run.")] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(help="A command-line client of that name, which may read, post, queue and fork only."),
+    ] = None,
 ) -> None:
     """Print a token of this data directory's development issuer, on one line."""
     with guarded():
@@ -37,5 +41,6 @@ def token(
                 now=time.time(),
                 room=room,
                 role=role,
+                client=client,
             )
         )

@@ -21,57 +21,59 @@ from prometheus_client import CollectorRegistry
 
 CALLERS = (
     *("nobody", "stranger", "watcher", "collaborator", "owner", "admin", "auditor"),
-    *("run", "other_run", "ended_run", "system", "other_tenant"),
+    *("run", "other_run", "ended_run", "system", "other_tenant", "client"),
 )
+"""client: a command-line client with a token of the owner, who drives."""
 
 ROOM = "/v1/rooms/{room_id}"
 
 RUN = "/v1/runs/{run_id}"
 
-# A column a caller, in the order above: a status, or the code of a refusal that says more. gone: 403 run_not_live.
+# A column a caller, in the order above: a status, or the code of a refusal that says more.
+# gone: 403 run_not_live. cli: 403 client_not_allowed.
 TABLE: dict[tuple[str, str], str] = {
-    ("GET", "/v1/rooms"): "401 403 200 403 200 200 200 403 403 403 200 200",
-    ("POST", "/v1/rooms"): "401 403 201 403 201 201 403 403 403 403 201 201",
-    ("GET", ROOM): "401 404 200 200 200 200 200 200 404 gone 200 404",
-    ("GET", f"{ROOM}/explain"): "401 404 200 200 200 200 200 200 404 gone 200 404",
-    ("GET", f"{ROOM}/events"): "401 404 200 200 200 200 200 200 404 gone 200 404",
-    ("GET", f"{ROOM}/transcript"): "401 404 200 200 200 200 200 200 404 gone 200 404",
-    ("GET", f"{ROOM}/stream"): "401 404 200 200 200 200 200 200 404 gone 200 404",
-    ("GET", f"{ROOM}/export"): "401 404 403 403 200 200 200 403 404 gone 403 404",
-    ("POST", f"{ROOM}/messages"): "401 404 403 201 201 201 403 201 404 gone 201 404",
-    ("PUT", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404",
-    ("DELETE", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404",
-    ("POST", f"{ROOM}/close"): "401 404 403 403 200 200 403 403 404 gone 200 404",
-    ("POST", f"{ROOM}/hold"): "401 404 403 403 200 200 403 403 404 gone 403 404",
-    ("POST", f"{ROOM}/release"): "401 404 403 403 200 200 403 403 404 gone 403 404",
-    ("POST", f"{ROOM}/fork"): "401 404 201 201 201 201 403 403 404 gone 201 404",
+    ("GET", "/v1/rooms"): "401 403 200 403 200 200 200 403 403 403 200 200 200",
+    ("POST", "/v1/rooms"): "401 403 201 403 201 201 403 403 403 403 201 201 cli",
+    ("GET", ROOM): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
+    ("GET", f"{ROOM}/explain"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
+    ("GET", f"{ROOM}/events"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
+    ("GET", f"{ROOM}/transcript"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
+    ("GET", f"{ROOM}/stream"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
+    ("GET", f"{ROOM}/export"): "401 404 403 403 200 200 200 403 404 gone 403 404 cli",
+    ("POST", f"{ROOM}/messages"): "401 404 403 201 201 201 403 201 404 gone 201 404 201",
+    ("PUT", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
+    ("DELETE", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
+    ("POST", f"{ROOM}/close"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
+    ("POST", f"{ROOM}/hold"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli",
+    ("POST", f"{ROOM}/release"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli",
+    ("POST", f"{ROOM}/fork"): "401 404 201 201 201 201 403 403 404 gone 201 404 201",
     ("DELETE", f"{ROOM}/queue/{{ref}}"): (
-        "401 404 403 not_queued not_queued not_queued 403 403 404 gone not_queued 404"
+        "401 404 403 not_queued not_queued not_queued 403 403 404 gone not_queued 404 cli"
     ),
-    ("POST", f"{ROOM}/queue/{{ref}}/promote"): "401 404 403 403 not_queued 403 403 403 404 gone 403 404",
-    ("POST", f"{ROOM}/driver/request"): "401 404 403 200 200 200 403 403 404 gone 403 404",
-    ("POST", f"{ROOM}/driver/give"): "401 404 403 403 200 403 403 403 404 gone 403 404",
-    ("POST", f"{ROOM}/driver/take"): "401 404 403 403 200 200 403 403 404 gone 403 404",
-    ("POST", f"{ROOM}/interrupt"): "401 404 403 403 202 403 403 403 404 gone 403 404",
-    ("GET", f"{ROOM}/approvals"): "401 404 200 200 200 200 200 200 404 gone 200 404",
-    ("POST", f"{ROOM}/approvals/{{approval_id}}/decision"): "401 404 403 403 404 404 403 403 404 gone 403 404",
-    ("POST", f"{ROOM}/runs"): "401 404 403 403 room_busy room_busy 403 403 404 gone human_drives 404",
-    ("PUT", RUN): "401 404 403 403 200 200 403 403 404 gone 200 404",
-    ("GET", RUN): "401 404 200 200 200 200 200 200 404 gone 200 404",
-    ("POST", f"{RUN}/end"): "401 404 403 403 200 200 403 403 404 gone 200 404",
-    ("POST", f"{RUN}/revoke"): "401 404 403 403 200 200 403 403 404 gone 200 404",
-    ("POST", "/v1/bridge/hello"): "401 403 403 403 403 403 403 200 200 gone 403 403",
-    ("POST", "/v1/bridge/events"): "401 403 403 403 403 403 403 200 200 gone 403 403",
-    ("GET", "/v1/bridge/stream"): "401 403 403 403 403 403 403 200 200 gone 403 403",
-    ("POST", "/v1/bridge/approvals"): "401 403 403 403 403 403 403 200 200 gone 403 403",
-    ("POST", "/v1/bridge/bye"): "401 403 403 403 403 403 403 200 200 409 403 403",
-    ("POST", "/mcp"): "401 403 403 403 403 403 403 200 200 200 403 403",  # what a run may is its tools' to say
-    ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204",
-    ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204",
-    ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200",
-    ("GET", "/healthz"): "200 200 200 200 200 200 200 200 200 200 200 200",
-    ("GET", "/readyz"): "200 200 200 200 200 200 200 200 200 200 200 200",
-    ("GET", "/metrics"): "200 200 200 200 200 200 200 200 200 200 200 200",
+    ("POST", f"{ROOM}/queue/{{ref}}/promote"): "401 404 403 403 not_queued 403 403 403 404 gone 403 404 cli",
+    ("POST", f"{ROOM}/driver/request"): "401 404 403 200 200 200 403 403 404 gone 403 404 cli",
+    ("POST", f"{ROOM}/driver/give"): "401 404 403 403 200 403 403 403 404 gone 403 404 cli",
+    ("POST", f"{ROOM}/driver/take"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli",
+    ("POST", f"{ROOM}/interrupt"): "401 404 403 403 202 403 403 403 404 gone 403 404 cli",
+    ("GET", f"{ROOM}/approvals"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
+    ("POST", f"{ROOM}/approvals/{{approval_id}}/decision"): "401 404 403 403 404 404 403 403 404 gone 403 404 cli",
+    ("POST", f"{ROOM}/runs"): "401 404 403 403 room_busy room_busy 403 403 404 gone human_drives 404 cli",
+    ("PUT", RUN): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
+    ("GET", RUN): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
+    ("POST", f"{RUN}/end"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
+    ("POST", f"{RUN}/revoke"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
+    ("POST", "/v1/bridge/hello"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
+    ("POST", "/v1/bridge/events"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
+    ("GET", "/v1/bridge/stream"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
+    ("POST", "/v1/bridge/approvals"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
+    ("POST", "/v1/bridge/bye"): "401 403 403 403 403 403 403 200 200 409 403 403 403",
+    ("POST", "/mcp"): "401 403 403 403 403 403 403 200 200 200 403 403 403",  # what a run may is its tools' to say
+    ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204",
+    ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204",
+    ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/healthz"): "200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/readyz"): "200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/metrics"): "200 200 200 200 200 200 200 200 200 200 200 200 200",
 }
 
 BODIES: dict[tuple[str, str], Any] = {
@@ -106,6 +108,7 @@ CODES = {
     "404": "not_found",
     "409": "already_ended",
     "gone": "run_not_live",
+    "cli": "client_not_allowed",
 }
 
 ENDS_THE_SCENE = {
@@ -159,6 +162,7 @@ def make_scene(server: LiveServer) -> Scene:
         "ended_run": server.client(f"agent:{ended}", room=room),
         "system": server.client("system:ci"),
         "other_tenant": server.client("human:olga", "agents-admin", tenant="elsewhere"),
+        "client": server.client("human:olga", "agents-member", client="terminal"),
     }
     for caller, verb in (("ended_run", "hello"), ("ended_run", "bye"), ("run", "hello"), ("other_run", "hello")):
         answer = clients[caller].post(f"/v1/bridge/{verb}", json={})

@@ -108,6 +108,19 @@ def is_replay(answer: httpx.Response) -> bool:
     return answer.headers.get("idempotency-replayed") == "true"
 
 
+def assert_receipt(server: LiveServer, url: str, answer: dict[str, Any]) -> None:
+    """Every command's answer says what the chain is at its seq: who keeps it can prove a later rewrite (rooms.md)."""
+    with server.sql() as connection:
+        found = connection.execute(
+            "SELECT s.name FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id"
+            " WHERE e.seq = %s AND encode(e.hash, 'hex') = %s",
+            (answer["seq"], answer["chain"]),
+        ).fetchall()
+    assert len(found) == 1, (url, answer)
+    room = url.split("/")[3] if url.startswith("/v1/rooms/") and not url.endswith("/fork") else None
+    assert room is None or found[0][0] == f"room:{room}"
+
+
 @pytest.mark.parametrize(("prepare", "status"), [row[1:] for row in COMMANDS], ids=[row[0] for row in COMMANDS])
 def test_b48_one_key_is_one_effect(server: LiveServer, prepare: Callable[[Scene], Command], status: int) -> None:
     scene = Scene(server)
@@ -116,6 +129,7 @@ def test_b48_one_key_is_one_effect(server: LiveServer, prepare: Callable[[Scene]
     first = scene.alice.request(method, url, json=body, headers=headers)
     assert first.status_code == status, first.text
     assert not is_replay(first)
+    assert_receipt(server, url, first.json())
     with server.sql() as connection:
         count = "SELECT count(*) FROM minutebook.events"
         after = connection.execute(count).fetchone()
@@ -137,3 +151,42 @@ def test_every_keyed_command_is_among_them(server: LiveServer) -> None:
         if any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ()))
     }
     assert keyed == {row[0] for row in COMMANDS}
+
+
+NO_RECEIPT = {"beginSession", "endSession"}
+"""What is no command of a room."""
+
+
+def test_a_bridge_gets_receipts_too(server: LiveServer) -> None:
+    """Its pushes, requests and its end: whoever runs it can keep them."""
+    scene = Scene(server)
+    again = scene.bridge.client.post("/v1/bridge/hello").json()
+    scene.bridge.lease = again["lease"]
+    answers = {
+        "hello": again,
+        "push": scene.bridge.push(item(2)).json(),
+        "heartbeat": scene.bridge.push().json(),
+        "ask": scene.bridge.ask("e1").json(),
+        "ask again": scene.bridge.ask("e2", "forge.push").json(),
+        "bye": scene.bridge.bye().json(),
+    }
+    for what, answer in answers.items():
+        assert {"seq", "chain"} <= set(answer), (what, answer)
+        assert_receipt(server, f"/v1/rooms/{scene.room}/{what}", answer)
+
+
+def test_every_command_of_the_document_promises_a_receipt(server: LiveServer) -> None:
+    document = server.member("alice").get("/v1/openapi.json").json()
+    schemas = document["components"]["schemas"]
+    without: dict[str, Any] = {}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            if method == "get" or not path.startswith("/v1/"):
+                continue
+            for status, response in operation["responses"].items():
+                if status.startswith("2"):
+                    content = response.get("content", {}).get("application/json", {}).get("schema", {})
+                    schema = schemas.get(content.get("$ref", "").rpartition("/")[2], content)
+                    if not {"seq", "chain"} <= set(schema.get("required", ())):
+                        without[operation["operationId"]] = schema.get("required")
+    assert set(without) == NO_RECEIPT

@@ -158,13 +158,14 @@ class LiveServer:
         room: str | None = None,
         role: str | None = None,
         now: float | None = None,
+        client: str | None = None,
     ) -> str:
-        """A token of the server's development issuer."""
+        """A token of the server's development issuer; with `client` that of a command-line client."""
         if self._issuer is None:
             self._issuer = DevelopmentIssuer.open(self.data_dir)
         at = time.time() if now is None else now
         token = self._issuer.issue(
-            Principal.parse(principal), tenant, groups, ttl_s, now=at, room=room, role=role
+            Principal.parse(principal), tenant, groups, ttl_s, now=at, room=room, role=role, client=client
         )  # fmt: skip
         self.tokens.add(token)
         return token

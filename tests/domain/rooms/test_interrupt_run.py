@@ -93,5 +93,12 @@ def test_only_the_driver_interrupts(caller: Caller, refusal: type[MinutebookErro
     given(OPENED, *STARTED).when(asked(interrupt_run, STOP, caller)).then_refused(refusal)
 
 
+def test_a_command_line_client_hears_first_that_it_never_may() -> None:
+    client = human("olga", is_cli_client=True)
+    moved = given(OPENED, *STARTED, DriverMoved("human:olga", "human:carl", 2, "given"))
+    for room in (moved, given(OPENED, RoomClosed())):
+        room.when(asked(interrupt_run, STOP, client)).then_refused(ClientNotAllowed)
+
+
 def test_a_closed_room_has_no_run() -> None:
     given(OPENED, RoomClosed()).when(asked(interrupt_run, STOP, OWNER)).then_refused(Sealed)

@@ -180,6 +180,7 @@ def test_steering_needs_an_epoch_a_run_and_room() -> None:
     blind = msgspec.structs.replace(STEERING, driver_epoch=None)
     room = given(OPENED, *STARTED)
     room.when(asked(post_message, blind, OWNER)).then_refused(Invalid, "$.driverEpoch")
+    room.when(asked(post_message, blind, human("olga", is_cli_client=True))).then_refused(ClientNotAllowed)
     given(OPENED).when(asked(post_message, STEERING, OWNER)).then_refused(NoRunningRun)
     room.when(asked(post_message, STEERING, OWNER, limits=Limits(deliveries=0))).then_refused(QueueFull)
     given(OPENED, RoomClosed()).when(asked(post_message, STEERING, OWNER)).then_refused(Sealed)
