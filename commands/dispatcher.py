@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from ..domain.errors import KeyReused, TimedOut, Unavailable
 from ..domain.principals import Caller
 from .mailbox import RETRY_AFTER_MS, REUSED, Answer, Decided, Mailbox, Request, replay
-from .ports import Append, Creation, EventStore, Fence, Head, Key
+from .ports import Append, Creation, EventRow, EventStore, Fence, Head, Key, Watch
 from .streams import Kind, S
 
 
@@ -42,8 +42,11 @@ class Fingerprints:
 class Dispatcher:
     """One per process. Every method raises Unavailable with `retryAfterMs` when a bound is reached or it drains."""
 
-    def __init__(self, store: EventStore, fingerprints: Fingerprints, bounds: Bounds) -> None:
+    def __init__(
+        self, store: EventStore, fingerprints: Fingerprints, bounds: Bounds, watch: Watch | None = None
+    ) -> None:
         self._store = store
+        self._watch = watch
         self._fingerprints = fingerprints
         self._bounds = bounds
         self._mailboxes: OrderedDict[str, Mailbox[Any]] = OrderedDict()
@@ -118,6 +121,11 @@ class Dispatcher:
         self._admit()
         return await self._await(asyncio.ensure_future(work()), deadline_s)
 
+    def appended(self, rows: Sequence[EventRow], events: Sequence[tuple[Any, Any]]) -> None:
+        """For what did not go through a mailbox: tell whoever watches."""
+        if self._watch is not None:
+            self._watch.appended(rows, events)
+
     async def drain(self) -> None:
         """Refuse what comes from now on; return when everything under way is answered."""
         self._is_draining = True
@@ -126,6 +134,8 @@ class Dispatcher:
 
     async def _create(self, item: Append, decided: Decided, status: int) -> Answer:
         outcome = (await self._store.append([item]))[0]
+        if outcome.kind == "appended":
+            self.appended(decided.rows, decided.events)
         match outcome.kind:
             case "appended" if outcome.body is not None:
                 return Answer(status, msgspec.json.decode(outcome.body), False, outcome.seq)
@@ -164,6 +174,7 @@ class Dispatcher:
                 self._store,
                 max_length=self._bounds.mailbox_length,
                 snapshot_every=self._bounds.snapshot_every,
+                watch=self._watch,
             )
             self._mailboxes[stream] = found
             self._evict()

@@ -12,7 +12,7 @@ import structlog
 
 from ..domain.errors import Damaged, KeyReused, LeaseLost, MinutebookError, NotVisible, TimedOut, Unavailable
 from ..domain.events import Recorded
-from .ports import Append, EventRow, EventStore, Fence, Head, Key, Outcome, Snapshot
+from .ports import Append, EventRow, EventStore, Fence, Head, Key, Outcome, Snapshot, Watch
 from .streams import Kind, Loaded, S, catch_up, load
 
 MAX_ROUND = 64
@@ -82,10 +82,12 @@ class Request(msgspec.Struct, Generic[S]):
 
 
 class _Step(msgspec.Struct, Generic[S], frozen=True):
-    """A decided command in a round: its item, its answer's status and fields or refusal, and the state once stored."""
+    """A decided command in a round: its item, the same as events, its answer's status and fields or refusal, and the
+    state once stored."""
 
     request: Request[S]
     item: Append
+    events: Sequence[tuple[Any, Any]]
     status: int
     fields: dict[str, Any]
     after: Loaded[S]
@@ -95,12 +97,22 @@ class _Step(msgspec.Struct, Generic[S], frozen=True):
 class Mailbox(Generic[S]):
     """Bounded; one task while there is work. The folded state is a cache: a stale one costs a conflict, no more."""
 
-    def __init__(self, stream: str, kind: Kind[S], store: EventStore, *, max_length: int, snapshot_every: int) -> None:
+    def __init__(
+        self,
+        stream: str,
+        kind: Kind[S],
+        store: EventStore,
+        *,
+        max_length: int,
+        snapshot_every: int,
+        watch: Watch | None = None,
+    ) -> None:
         self.stream = stream
         self._kind = kind
         self._store = store
         self._max_length = max_length
         self._snapshot_every = snapshot_every
+        self._watch = watch
         self._waiting: deque[Request[S]] = deque()
         self._task: asyncio.Task[None] | None = None
         self._loaded: Loaded[S] | None = None
@@ -219,7 +231,9 @@ class Mailbox(Generic[S]):
             origin_key = row.origin_key if isinstance(row.origin_key, str) else None
             state = self._kind.evolve(state, Recorded(seq, actor, run_id, origin_key, event, tuple(row.classes)))
         head = msgspec.structs.replace(at.head, version=seq, bytes=size, sealed=at.head.sealed or decided.seal)
-        return _Step(request, item, status, decided.answer, Loaded(state, head, at.snapshot_seq), decided.refusal)
+        return _Step(
+            request, item, decided.events, status, decided.answer, Loaded(state, head, at.snapshot_seq), decided.refusal
+        )
 
     async def _append(self, settled: Loaded[S], steps: list[_Step[S]]) -> None:
         self._is_fresh = False
@@ -247,7 +261,7 @@ class Mailbox(Generic[S]):
             if outcome.kind == "appended" and is_settled:
                 head = msgspec.structs.replace(step.after.head, bytes=outcome.bytes, chain=outcome.chain or "")
                 settled = Loaded(step.after.state, head, settled.snapshot_seq)
-                _tell(step, outcome)
+                self._tell(step, outcome)
             else:
                 is_settled = False
                 if not _settle_other(step, outcome):
@@ -257,6 +271,15 @@ class Mailbox(Generic[S]):
             self._waiting.extendleft(reversed(again))
             await self._refresh(settled)
         await self._snapshot()
+
+    def _tell(self, step: _Step[S], outcome: Outcome) -> None:
+        """Answer what was appended; with a refusal, where all that could be done was to say why."""
+        if self._watch is not None:
+            self._watch.appended(step.item.events, step.events)
+        if step.refusal is None:
+            step.request.answer(_first_answer(step, outcome))
+        else:
+            step.request.fail(step.refusal)
 
     async def _refuse(self, request: Request[S], loaded: Loaded[S], error: Exception) -> None:
         """A refusal stands, unless the same command was answered before: then its first answer does."""
@@ -319,14 +342,6 @@ def _settle_other(step: _Step[Any], outcome: Outcome) -> bool:
                 return False
             request.fail(Unavailable("Others keep changing this room; try again.", retryAfterMs=RETRY_AFTER_MS))
     return True
-
-
-def _tell(step: _Step[Any], outcome: Outcome) -> None:
-    """Answer what was appended; with a refusal, where all that could be done was to say why."""
-    if step.refusal is None:
-        step.request.answer(_first_answer(step, outcome))
-    else:
-        step.request.fail(step.refusal)
 
 
 def _first_answer(step: _Step[Any], outcome: Outcome) -> Answer:

@@ -9,6 +9,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from ..domain.principals import Principal
+
 OutcomeKind = Literal["appended", "conflict", "duplicate", "key_reused", "sealed", "fenced"]
 
 
@@ -194,6 +196,14 @@ class StoredEvent(Struct, frozen=True):
     payload: str
     classes: Sequence[str] = ()
     ts: str = ""
+
+
+class Watch(Protocol):
+    """Is told what a process appended, right after the commit. It neither raises nor waits."""
+
+    def appended(self, rows: Sequence[EventRow], events: Sequence[tuple[Principal, Any]]) -> None:
+        """Rows of one command, and the same as actors and events."""
+        ...
 
 
 class EventStore(Protocol):

@@ -50,14 +50,15 @@ class RoomForks(RoomRuns):
 
     async def _copy(self, room: Room, command: ForkRoom, context: Context, fork_id: str, key: Key | None) -> Answer:
         event = fork_room(room, command, context)
-        row = self._encode(Decision((NewEvent(event, context.caller.principal, "owner"),))).rows[0]
+        encoded = self._encode(Decision((NewEvent(event, context.caller.principal, "owner"),)))
         limits = self._means.limits
         source = stream_of(context.room_id)
         forked = await self._beside.forks.fork(
-            Fork(source, command.seq, stream_of(fork_id), row, limits.events, limits.bytes, key)
+            Fork(source, command.seq, stream_of(fork_id), encoded.rows[0], limits.events, limits.bytes, key)
         )
         match forked.kind:
             case "appended":
+                self._dispatcher.appended(encoded.rows, encoded.events)
                 whence = {"room": context.room_id, "seq": command.seq, "chain": forked.source_chain}
                 body = {"seq": forked.seq, "id": fork_id, "chain": forked.chain, "forkedFrom": whence}
                 return Answer(201, body, False, forked.seq)

@@ -9,7 +9,6 @@ from litestar import Litestar, Request, Response, get
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, ControllerRouterHandler
-from prometheus_client import CollectorRegistry
 
 from ..domain.errors import MinutebookError
 from ..infra.postgres.readiness import Readiness
@@ -17,6 +16,7 @@ from ..infra.tokens import TokenVerifier
 from .gate import Gate
 from .mcp import McpEndpoint, room_tools
 from .methods import MethodTable
+from .metrics import Metrics
 from .openapi import describe
 from .own_room import in_own_room
 from .problems import on_any_error, on_domain_error, on_http_error
@@ -58,7 +58,7 @@ ROUTES: list[ControllerRouterHandler] = [
 """Everything that the OpenAPI document describes."""
 
 
-DEPENDENCIES = ("services", "caller", "readiness", "registry")
+DEPENDENCIES = ("services", "caller", "readiness", "metrics")
 
 
 @functools.cache
@@ -76,18 +76,15 @@ def create_app(
     services: Services,
     verifier: TokenVerifier,
     readiness: Readiness,
-    registry: CollectorRegistry,
     *,
     serves_metrics: bool = True,
 ) -> ASGIApp:
     """The whole HTTP side of one process. serves_metrics: whether /metrics is one of its routes."""
-    app = make_router(services, readiness, registry, serves_metrics=serves_metrics)
+    app = make_router(services, readiness, serves_metrics=serves_metrics)
     return Gate(app, verifier, services.settings, MethodTable(app.routes))
 
 
-def make_router(
-    services: Services, readiness: Readiness, registry: CollectorRegistry, *, serves_metrics: bool
-) -> Litestar:
+def make_router(services: Services, readiness: Readiness, *, serves_metrics: bool) -> Litestar:
     """What stands behind the gate. Its routes trust the caller that they find in the scope."""
 
     endpoint = McpEndpoint(services)
@@ -100,8 +97,8 @@ def make_router(
     def provide_readiness() -> Readiness:
         return readiness
 
-    def provide_registry() -> CollectorRegistry:
-        return registry
+    def provide_metrics() -> Metrics:
+        return services.metrics
 
     def provide_endpoint() -> McpEndpoint:
         return endpoint
@@ -121,7 +118,7 @@ def make_router(
             "services": Provide(provide_services, sync_to_thread=False),
             "caller": Provide(provide_caller),
             "readiness": Provide(provide_readiness, sync_to_thread=False),
-            "registry": Provide(provide_registry, sync_to_thread=False),
+            "metrics": Provide(provide_metrics, sync_to_thread=False),
             "endpoint": Provide(provide_endpoint, sync_to_thread=False),
         },
         exception_handlers={

@@ -7,7 +7,7 @@ connection, to whichever process, begins with everything that was not acknowledg
 from __future__ import annotations
 
 import asyncio
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 from litestar.types import Receive, Send
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from ..domain.rooms.state import Room
 from .bridges import Holding
 from .endless import Endless, frame
 from .live import Followed
+from .metrics import BRIDGE
 from .reading import Seen
 from .services import Services
 
@@ -32,6 +33,8 @@ limits and kept by the log, so time alone tells a slow one."""
 
 class BridgeStream(Endless):
     """See Endless. epoch: the lease that the bridge has; the stream ends when it is not the newest any more."""
+
+    kind: ClassVar[str] = BRIDGE
 
     def __init__(self, services: Services, caller: Caller, seen: Seen, epoch: int) -> None:
         super().__init__(services, caller, seen)
@@ -56,7 +59,7 @@ class BridgeStream(Endless):
             while not await self._turn(followed) and not await self._wait():
                 pass
         except MinutebookError as error:
-            await self._write(frame("error", {"code": error.code}) + self._reconnect("read_failed"))
+            await self._broken(error)
 
     async def _turn(self, followed: Followed) -> bool:
         """Send what came to wait since the last turn; True when the stream has ended."""
@@ -64,10 +67,10 @@ class BridgeStream(Endless):
         room = await self._folded(followed.head)
         run = room.run
         if run is None or run.run_id != self._caller.principal.id:
-            await self._write(frame("closed", _end(room, self._caller.principal.id)))
+            await self._end("closed", _end(room, self._caller.principal.id))
             return True
         if self._holding.is_lost:
-            await self._write(frame("closed", {"reason": "lease_lost"}))
+            await self._end("closed", {"reason": "lease_lost"})
             return True
         fresh = [each for each in run.deliveries if each not in self._sent]
         self._sent = set(run.deliveries)
@@ -88,12 +91,12 @@ class BridgeStream(Endless):
             began = loop.time()
             await self._write(_frame(each))
             if loop.time() - began > SLOW_S:
-                await self._write(self._reconnect("slow_consumer"))
+                await self._reconnect("slow_consumer")
                 return True
         return False
 
-    def _reconnect(self, reason: str) -> bytes:
-        return frame("reconnect", {"reason": reason})
+    def _resume(self) -> dict[str, Any]:
+        return {}
 
 
 def _frame(delivery: AnyDelivery) -> bytes:

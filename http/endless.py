@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from litestar.types import Receive, Send
 
+from ..domain.errors import MinutebookError
 from ..domain.principals import Caller
-from .live import Followed, Hub, single_line
+from .live import Burst, Followed, Hub, single_line
+from .metrics import CLIENT_GONE
 from .raw import Headers, watch
 from .reading import Seen
 from .services import Services
@@ -34,9 +37,13 @@ def frame(event: str, data: Any) -> bytes:
 
 
 class Endless(ABC):
-    """See raw.RawAnswer. `_moved` is set whenever the room may have moved, or something else asks for a look."""
+    """See raw.RawAnswer and live.Viewer. `_moved` is set whenever the room may have moved, or something else asks for a
+    look; `_is_idle` while nothing is done but to wait for that."""
 
     headers: Headers = HEADERS
+
+    kind: ClassVar[str]
+    """What the stream counts as in the metrics."""
 
     def __init__(self, services: Services, caller: Caller, seen: Seen) -> None:
         self._services = services
@@ -44,35 +51,71 @@ class Endless(ABC):
         self._caller = caller
         self._seen = seen
         self._moved = asyncio.Event()
+        self._is_idle = False
+        self._reason = CLIENT_GONE
         self._send: Send | None = None
         limits = services.settings.limits
         self._heartbeat_s = float(limits.heartbeat_seconds)
         lives_s = min(float(limits.stream_max_seconds), caller.expires_at - services.now().timestamp())
-        self._end_at = asyncio.get_running_loop().time() + max(0.0, lives_s)
+        self._spoke_at = asyncio.get_running_loop().time()
+        self._end_at = self._spoke_at + max(0.0, lives_s)
         self._ends_with_token = lives_s < limits.stream_max_seconds
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Serve until an end. All clean-up is synchronous: after a disconnect nothing may be awaited (fault B28)."""
         self._send = send
-        followed = self._hub.follow(self._seen.stream_id, self._seen.room_id, self._seen.version, self._moved)
+        followed = self._hub.follow(self._seen.stream_id, self._seen.room_id, self._seen.version, self)
         gone = watch(receive)
         serving = asyncio.create_task(self._serve(followed))
-        try:
-            await asyncio.wait((gone, serving), return_when=asyncio.FIRST_COMPLETED)
-            if serving.done() and not serving.cancelled() and serving.exception() is None:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self._hub.leave(followed, self._moved)
-            gone.cancel()
-            serving.cancel()
+        with self._services.metrics.connection(self.kind, lambda: self._why(serving)):
+            try:
+                await asyncio.wait((gone, serving), return_when=asyncio.FIRST_COMPLETED)
+                if serving.done() and not serving.cancelled() and serving.exception() is None:
+                    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            finally:
+                self._hub.leave(followed, self)
+                gone.cancel()
+                serving.cancel()
+
+    def look(self) -> None:
+        """See live.Viewer."""
+        self._moved.set()
+
+    def take(self, burst: Burst) -> None:  # noqa: ARG002 - a stream that needs its task for everything
+        """See live.Viewer."""
+        self._moved.set()
+
+    def _why(self, serving: asyncio.Task[None]) -> str:
+        """Why the stream ended, for the metrics."""
+        if not serving.done() or serving.cancelled():
+            return CLIENT_GONE
+        match serving.exception():
+            case None:
+                return self._reason
+            case TimeoutError():
+                return "send_timeout"
+            case _:
+                return "failed"
 
     @abstractmethod
     async def _serve(self, followed: Followed) -> None:
         """Everything from `_begin` to the end frame."""
 
     @abstractmethod
-    def _reconnect(self, reason: str) -> bytes:
-        """The end frame that asks for another connection."""
+    def _resume(self) -> dict[str, Any]:
+        """What a frame that asks for another connection says beside its reason."""
+
+    async def _reconnect(self, reason: str, first: bytes = b"") -> None:
+        await self._end("reconnect", {**self._resume(), "reason": reason}, first)
+
+    async def _end(self, event: str, data: dict[str, Any], first: bytes = b"") -> None:
+        """The last frame, behind what `first` is. data: its `reason` among others."""
+        await self._write(first + frame(event, data))
+        self._reason = data["reason"]
+
+    async def _broken(self, error: MinutebookError) -> None:
+        """The last frames where the room cannot be read."""
+        await self._reconnect("read_failed", frame("error", {"code": error.code}))
 
     async def _begin(self, first: bytes = b"") -> None:
         assert self._send is not None  # noqa: S101 - set by run
@@ -81,23 +124,26 @@ class Endless(ABC):
 
     async def _wait(self) -> bool:
         """Sleep until something moves, a heartbeat is due or the stream must end; True when it has ended."""
-        loop = asyncio.get_running_loop()
         if self._hub.draining.is_set():
-            await self._write(self._reconnect("server_stopping"))
+            await self._reconnect("server_stopping")
             return True
-        left_s = self._end_at - loop.time()
+        now = asyncio.get_running_loop().time()
+        if now >= self._end_at:
+            await self._reconnect("token_expired" if self._ends_with_token else "max_age")
+            return True
+        left_s = min(self._spoke_at + self._heartbeat_s, self._end_at) - now
         if left_s <= 0:
-            await self._write(self._reconnect("token_expired" if self._ends_with_token else "max_age"))
-            return True
-        try:
-            async with asyncio.timeout(min(self._heartbeat_s, left_s)):
+            await self._write(b": still here\n\n")
+            return False
+        self._is_idle = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
                 await self._moved.wait()
-        except TimeoutError:
-            if loop.time() < self._end_at:
-                await self._write(b": still here\n\n")
+        self._is_idle = False
         return False
 
     async def _write(self, data: bytes) -> None:
         assert self._send is not None  # noqa: S101 - set by run
         async with asyncio.timeout(SEND_TIMEOUT_S):
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        self._spoke_at = asyncio.get_running_loop().time()

@@ -17,8 +17,12 @@ from ..infra.jobs.outbox import Outbox
 from ..infra.postgres.listen import Listener
 from ..infra.postgres.pool import make_pool, verify_role
 from ..infra.postgres.retention import purge_expired
+from ..infra.redaction.engine import Redactor
+from ..infra.redaction.setup import redactor_of
 from ..infra.settings import Settings
+from . import metrics_port
 from .conversation_sweeps import conversation_sweeps
+from .metrics import Metrics
 from .room_work import room_work
 
 RETENTION_EVERY_S = 86_400
@@ -42,7 +46,11 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
     and LookupError where a process is in no migration."""
     async with contextlib.AsyncExitStack() as stack:
         await verify_role(database.url("app"), "app")
-        work = await _work(settings, database, stack)
+        redactor = redactor_of(settings)
+        metrics = Metrics(redactor.rule_ids)
+        work = await _work(settings, database, redactor, metrics, stack)
+        server = settings.server
+        stack.enter_context(metrics_port.served(metrics, server.host, metrics_port.of_jobs(server)))
         timeout_ms = settings.database.statement_timeout_ms
         pool = jobs_pool(database.url("app"), max_size=POOL_SIZE, statement_timeout_ms=timeout_ms)
         await pool.open(wait=True)
@@ -88,9 +96,11 @@ async def _follow(
         stack.push_async_callback(outbox.close)
 
 
-async def _work(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> Work:
+async def _work(
+    settings: Settings, database: Database, redactor: Redactor, metrics: Metrics, stack: contextlib.AsyncExitStack
+) -> Work:
     """Put together what this process does. Whatever it opens is closed by `stack`."""
-    rooms = await room_work(settings, database, stack)
+    rooms = await room_work(settings, database, redactor, metrics, stack)
     conversations = await conversation_sweeps(settings, database, stack)
 
     async def retention() -> None:

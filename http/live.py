@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -22,6 +22,9 @@ BUFFERED_BYTES = 1024 * 1024
 
 PAGE = 500
 """Entries read at a time."""
+
+SEND_BYTES = 64 * 1024
+"""Frames are joined to chunks of about this size."""
 
 CATCH_UP_READERS = 4
 """Viewers of this process that read history from the database at one moment."""
@@ -76,6 +79,42 @@ def _ends(entry: Entry) -> tuple[str | None, bool]:
     return event.principal if isinstance(event, ParticipantLeft) else None, isinstance(event, RoomClosed)
 
 
+class Burst:
+    """Frames that came to a stream at one moment. after: the seq behind which they follow. at: loop time.
+
+    total_bytes: see Followed. is_plain: small enough for one write, and none of them can end a stream.
+    """
+
+    def __init__(self, after: int, frames: Sequence[Frame], total_bytes: int) -> None:
+        self.after = after
+        self.head = frames[-1].seq
+        self.at = asyncio.get_running_loop().time()
+        self.total_bytes = total_bytes
+        self._frames = frames
+        self._joined: dict[frozenset[str], bytes] = {}
+        size = sum(len(frame.full) for frame in frames)
+        self.is_plain = size <= SEND_BYTES and not any(frame.is_close or frame.left for frame in frames)
+
+    def for_labels(self, labels: frozenset[str]) -> bytes:
+        """What a viewer with these clearance labels gets, joined once for all who have them."""
+        joined = self._joined.get(labels)
+        if joined is None:
+            joined = self._joined[labels] = b"".join(frame.for_labels(labels) for frame in self._frames)
+        return joined
+
+
+class Viewer(Protocol):
+    """Who follows a stream. Both methods are called on the loop, and neither waits nor raises."""
+
+    def look(self) -> None:
+        """Something may have moved."""
+        ...
+
+    def take(self, burst: Burst) -> None:
+        """The stream has grown by `burst`: hand it on at once, or look later."""
+        ...
+
+
 class Followed:
     """One stream with at least one viewer in this process. `sent_bytes` counts all that was ever buffered."""
 
@@ -86,7 +125,7 @@ class Followed:
         self.frames: deque[Frame] = deque()
         self.buffered = 0
         self.total_bytes = 0
-        self.viewers: set[asyncio.Event] = set()
+        self.viewers: set[Viewer] = set()
         self.is_reading = False
         self.is_stale = False
 
@@ -100,23 +139,26 @@ class Followed:
         return [self.frames[place] for place in range(seq - self.head, 0)]
 
     def add(self, frames: Sequence[Frame]) -> None:
-        """Append what was read, drop what is over the bounds, wake the viewers."""
+        """Append what was read, drop what is over the bounds, hand it to the viewers."""
         for frame in frames:
             self.frames.append(frame)
             self.buffered += len(frame.full)
             self.total_bytes += len(frame.full)
         while len(self.frames) > BUFFERED_FRAMES or (self.buffered > BUFFERED_BYTES and len(self.frames) > 1):
             self.buffered -= len(self.frames.popleft().full)
-        self.head = frames[-1].seq
-        for viewer in self.viewers:
-            viewer.set()
+        burst = Burst(self.head, frames, self.total_bytes)
+        self.head = burst.head
+        for viewer in list(self.viewers):
+            viewer.take(burst)
 
 
 class Hub:
     """One per process. Holds no database connection while nothing moves."""
 
-    def __init__(self, store: PostgresStore) -> None:
+    def __init__(self, store: PostgresStore, fanned_out: Callable[[str], None]) -> None:
+        """fanned_out: hears when what the viewers of a room were just handed was recorded."""
         self._store = store
+        self._fanned_out = fanned_out
         self._followed: dict[int, Followed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._poll: asyncio.Task[None] | None = None
@@ -141,14 +183,14 @@ class Hub:
         self.draining.set()
         for followed in self._followed.values():
             for viewer in followed.viewers:
-                viewer.set()
+                viewer.look()
 
     @property
     def followed(self) -> int:
         """Streams that have a viewer here."""
         return len(self._followed)
 
-    def follow(self, stream_id: int, room_id: str, head: int, viewer: asyncio.Event) -> Followed:
+    def follow(self, stream_id: int, room_id: str, head: int, viewer: Viewer) -> Followed:
         """Join a viewer; synchronous, and so is `leave`: clean-up that awaits may never run (fault B28)."""
         followed = self._followed.get(stream_id)
         is_new = followed is None
@@ -161,7 +203,7 @@ class Hub:
         self.streams += 1
         return followed
 
-    def leave(self, followed: Followed, viewer: asyncio.Event) -> None:
+    def leave(self, followed: Followed, viewer: Viewer) -> None:
         """Part with a viewer; the last one takes the stream along."""
         followed.viewers.discard(viewer)
         self.streams -= 1
@@ -197,6 +239,7 @@ class Hub:
                 entries = await self._store.read_entries(followed.stream_id, followed.room_id, followed.head, PAGE)
                 if entries:
                     followed.add([encode(entry) for entry in entries])
+                    self._fanned_out(entries[0].envelope.ts)
                 if len(entries) < PAGE and not followed.is_stale:
                     return
         except MinutebookError as error:

@@ -25,7 +25,7 @@ from mcp_types import (
 
 from .. import __version__
 from .mcp_message import Exchange
-from .mcp_tools import SPECS, RoomTools, ToolSpec, refusal
+from .mcp_tools import SPECS, RoomTools, ToolSpec
 from .origins import RawHeaders
 
 INSTRUCTIONS = (
@@ -71,7 +71,7 @@ class McpServer:
         try:
             specs = await self._tools.of(_exchange(ctx).caller)
         except Exception as error:  # noqa: BLE001 - the SDK would answer with the words of whatever it is
-            told = refusal(error)
+            told = self._tools.refusal(error)
             raise MCPError(INTERNAL_ERROR, told["detail"], told) from None
         return ListToolsResult(tools=[_listed(spec) for spec in specs])
 
@@ -82,7 +82,7 @@ class McpServer:
                 exchange.caller, params.name, params.arguments or {}, exchange.key, exchange.refused
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent hears of it as the result of its tool
-            return _result(refusal(error), is_error=True)
+            return _result(self._tools.refusal(error), is_error=True)
         exchange.is_clean = True
         return _result(body, is_error=False)
 

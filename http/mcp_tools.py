@@ -66,6 +66,12 @@ class RoomTools:
             if decide_right(seen.room, seen.room_id, seen.tenant, caller, spec.name).allowed
         ]
 
+    def refusal(self, error: Exception) -> dict[str, Any]:
+        """A refusal as JSON, counted: `code` and `detail` of http.md, and what a problem has beside them."""
+        body: dict[str, Any] = msgspec.json.decode(from_error(error, PATH)[1])
+        self._services.metrics.refused(body["code"])
+        return {name: value for name, value in body.items() if name not in _HTTP_FIELDS}
+
     async def call(
         self,
         caller: Caller,
@@ -109,12 +115,6 @@ def _room_of(caller: Caller) -> str:
     if caller.room_id is None:
         raise RunNotLive("This run was never registered; register it first.")
     return caller.room_id
-
-
-def refusal(error: Exception) -> dict[str, Any]:
-    """A refusal as JSON: `code` and `detail` of http.md, and what a problem has beside them."""
-    body: dict[str, Any] = msgspec.json.decode(from_error(error, PATH)[1])
-    return {name: value for name, value in body.items() if name not in _HTTP_FIELDS}
 
 
 def _decoded(spec: ToolSpec, arguments: Mapping[str, Any]) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 import uvicorn
 import uvloop
-from prometheus_client import CollectorRegistry, start_http_server
 
 from ..commands.attendance import Attendance
 from ..commands.beside import Beside, Presence
@@ -20,6 +19,7 @@ from ..commands.dispatcher import Dispatcher, Fingerprints
 from ..commands.rooms import Rooms
 from ..infra.database import Database
 from ..infra.postgres.appender import Appender
+from ..infra.postgres.census import CensusTaker
 from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.forks import PostgresForks
 from ..infra.postgres.holds import PostgresHolds
@@ -33,15 +33,17 @@ from ..infra.postgres.view_reader import ViewReader
 from ..infra.postgres.views import PROJECTIONS
 from ..infra.redaction.setup import redactor_of
 from ..infra.server_key import server_key
-from ..infra.settings import Settings, is_loopback
+from ..infra.settings import Settings
 from ..infra.tokens import TokenVerifier
+from . import metrics_port
 from .app import create_app
 from .bounds import dispatcher_bounds, now, room_means
 from .bridges import Bridges
+from .census import CensusCollector
 from .jobs import run_jobs
 from .limits import Limits
 from .live import Hub
-from .metrics import make_registry
+from .metrics import Metrics
 from .redacted import RedactedEdge
 from .services import Services
 
@@ -53,9 +55,6 @@ CUT_OFF_S = 1.0
 
 MIN_POOL_FOR_TWO = 4
 """Connections from which on there are two writers of appends; with fewer, readers would have none left."""
-
-METRICS_PORT = 9464
-"""Where /metrics is when the server is not on loopback and server.metricsPort is not set."""
 
 IDLE_CONNECTION_S = 30
 USER_TIMEOUT_MS = 30_000
@@ -113,12 +112,15 @@ async def serve_http(
         await verify_role(database.url("app"), "app")
         await pool.open(wait=True)
         stack.push_async_callback(pool.close)
+        redactor = redactor_of(settings)
+        metrics = Metrics(redactor.rule_ids)
         # Each writer keeps a connection: most are for everybody else.
-        appender = Appender(pool, writers=2 if settings.database.pool_size >= MIN_POOL_FOR_TWO else 1)
+        writers = 2 if settings.database.pool_size >= MIN_POOL_FOR_TWO else 1
+        appender = Appender(pool, writers=writers, told=metrics.append_took)
         appender.start()
         stack.push_async_callback(appender.close)
         store = PostgresStore(pool, appender)
-        hub = Hub(store)
+        hub = Hub(store, metrics.fanned_out)
         hub.start()
         stack.push_async_callback(hub.close)
         bridges = Bridges(store, settings.limits.run_requests)
@@ -131,8 +133,7 @@ async def serve_http(
         await verifier.start()
         stack.push_async_callback(verifier.close)
         key = server_key(settings)
-        redactor = redactor_of(settings)
-        dispatcher = Dispatcher(store, Fingerprints(key), dispatcher_bounds(settings))
+        dispatcher = Dispatcher(store, Fingerprints(key), dispatcher_bounds(settings), metrics)
         limits = Limits(settings.limits)
         attendance = _attendance(settings, PostgresPresence(pool), stack)
         beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
@@ -148,29 +149,38 @@ async def serve_http(
             bridges,
             limits,
             attendance,
+            metrics,
         )
-        serves_metrics = _serves_metrics(settings)
-        registry = make_registry(
-            {
-                "streams": ("Open event streams.", lambda: hub.streams),
-                "followed_rooms": ("Rooms with a viewer in this process.", lambda: hub.followed),
-                "log_reads": ("Pages of the log that were read for viewers.", lambda: hub.log_reads),
-                "commands_in_flight": ("Commands that wait for their answer.", lambda: dispatcher.in_flight),
-                "listener_up": ("Whether wake-ups are heard.", lambda: float(listener.is_up)),
-                "listener_reconnects": ("Times the wake-up channel was lost.", lambda: listener.reconnects),
-                "notification_queue_usage": (
-                    "How full PostgreSQL's notification queue is, 0 to 1; commits fail when it is full.",
-                    lambda: listener.queue_usage,
-                ),
-                "append_groups_waiting": ("Groups that wait for the next append.", lambda: appender.waiting),
-            }
-        )
-        if not serves_metrics:
-            stack.enter_context(own_metrics_port(settings, registry))
+        metrics.issuers(verifier.key_ages)
+        metrics.gauges(_gauges(hub, dispatcher, listener, appender))
+        census = CensusTaker(pool, list(PROJECTIONS), settings.timeouts.driver_away_seconds)
+        metrics.census(CensusCollector(census.take))
+        own_port = metrics_port.of_http(settings.server)
+        stack.enter_context(metrics_port.served(metrics, settings.server.host, own_port))
         readiness = Readiness(pool, list(PROJECTIONS))
-        app = create_app(services, verifier, readiness, registry, serves_metrics=serves_metrics)
-        config = uvicorn.Config(
-            RedactedEdge(app, redactor, key),  # pyright: ignore[reportArgumentType]
+        app = create_app(services, verifier, readiness, serves_metrics=own_port is None)
+        server = _server(RedactedEdge(app, redactor, key, metrics.refused), settings.server.drain_seconds)
+        serving = asyncio.create_task(server.serve([sock]), name="http")
+        await _until(server.up, serving)
+        ready()
+        await _until(stop, serving)
+        hub.drain()
+        server.should_exit = True
+        await _drain(dispatcher, appender, settings.server.drain_seconds - CUT_OFF_S)
+        await serving
+
+
+async def _until(event: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    """Return once `event` is set, or the server has ended by itself."""
+    waiting = asyncio.create_task(event.wait())
+    await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+
+
+def _server(app: Any, drain_s: int) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
             http="httptools",
             loop="uvloop",
             lifespan="off",
@@ -180,21 +190,27 @@ async def serve_http(
             proxy_headers=False,
             date_header=False,
             timeout_keep_alive=IDLE_CONNECTION_S,
-            timeout_graceful_shutdown=settings.server.drain_seconds,
+            timeout_graceful_shutdown=drain_s,
         )
-        server = _Server(config)
-        serving = asyncio.create_task(server.serve([sock]), name="http")
-        coming_up = asyncio.create_task(server.up.wait())
-        await asyncio.wait((serving, coming_up), return_when=asyncio.FIRST_COMPLETED)
-        coming_up.cancel()
-        ready()
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        hub.drain()
-        server.should_exit = True
-        await _drain(dispatcher, appender, settings.server.drain_seconds - CUT_OFF_S)
-        await serving
+    )
+
+
+def _gauges(
+    hub: Hub, dispatcher: Dispatcher, listener: Listener, appender: Appender
+) -> dict[str, tuple[str, Callable[[], float]]]:
+    return {
+        "streams": ("Open event streams.", lambda: hub.streams),
+        "followed_rooms": ("Rooms with a viewer in this process.", lambda: hub.followed),
+        "log_reads": ("Pages of the log that were read for viewers.", lambda: hub.log_reads),
+        "commands_in_flight": ("Commands that wait for their answer.", lambda: dispatcher.in_flight),
+        "listener_up": ("Whether wake-ups are heard.", lambda: float(listener.is_up)),
+        "listener_reconnects": ("Times the wake-up channel was lost.", lambda: listener.reconnects),
+        "notification_queue_usage": (
+            "How full PostgreSQL's notification queue is, 0 to 1; commits fail when it is full.",
+            lambda: listener.queue_usage,
+        ),
+        "append_groups_waiting": ("Groups that wait for the next append.", lambda: appender.waiting),
+    }
 
 
 async def _drain(dispatcher: Dispatcher, appender: Appender, within_s: float) -> None:
@@ -207,29 +223,6 @@ async def _drain(dispatcher: Dispatcher, appender: Appender, within_s: float) ->
         log.warning("commands were cut off", commands=dispatcher.in_flight)
         await appender.abort()
         await dispatcher.drain()
-
-
-def _serves_metrics(settings: Settings) -> bool:
-    """Whether /metrics is on the main port: on loopback, where no port of its own is set."""
-    return settings.server.metrics_port is None and is_loopback(settings.server.host)
-
-
-@contextlib.contextmanager
-def own_metrics_port(settings: Settings, registry: CollectorRegistry) -> Generator[None]:
-    """Prometheus' own server for /metrics. Of several worker processes the first one has it."""
-    host, port = settings.server.host, settings.server.metrics_port or METRICS_PORT
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        log.warning("metrics are not served: the port is taken", port=port, error=type(error).__name__)
-        yield
-        return
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextlib.asynccontextmanager

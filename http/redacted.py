@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -23,20 +24,23 @@ class RedactedEdge:
 
     A problem names paths and values of the request, and a known secret may stand in no answer (rules.md, law 28): its
     body is redacted. An idempotency key that holds a secret is replaced by its HMAC with the server's key, so that it
-    still is one key and the table of keys never has the secret.
+    still is one key and the table of keys never has the secret. refused: hears the code of each problem.
     """
 
-    def __init__(self, app: ASGIApp, redactor: Redactor, server_key: bytes) -> None:
+    def __init__(
+        self, app: ASGIApp, redactor: Redactor, server_key: bytes, refused: Callable[[str], None] | None = None
+    ) -> None:
         self._app = app
         self._redactor = redactor
         self._server_key = server_key
+        self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See the class."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await self._app(self._without_secret_key(scope), receive, _Answer(scope, send, self._redactor))
+        await self._app(self._without_secret_key(scope), receive, _Answer(scope, send, self._redactor, self._refused))
 
     def _without_secret_key(self, scope: HTTPScope) -> HTTPScope:
         headers = scope["headers"]
@@ -54,10 +58,11 @@ class RedactedEdge:
 class _Answer:
     """`send` of one request, which holds the head of a problem back until its body is there."""
 
-    def __init__(self, scope: HTTPScope, send: Send, redactor: Redactor) -> None:
+    def __init__(self, scope: HTTPScope, send: Send, redactor: Redactor, refused: Callable[[str], None] | None) -> None:
         self._scope = scope
         self._send = send
         self._redactor = redactor
+        self._refused = refused
         self._head: Any = None
 
     async def __call__(self, message: Message) -> None:
@@ -65,7 +70,7 @@ class _Answer:
             self._head = message
             return
         if self._head is not None and message["type"] == "http.response.body":
-            body = self._redacted(message["body"])
+            body = self._redacted(message["body"], is_problem=_is_problem(self._head))
             others = [(name, value) for name, value in self._head["headers"] if name.lower() != b"content-length"]
             headers = [*others, (b"content-length", str(len(body)).encode())]
             head: Any = {**self._head, "headers": headers}
@@ -78,8 +83,10 @@ class _Answer:
     def _may_quote(self, message: Any) -> bool:
         return (message["status"] >= 400 and _is_problem(message)) or self._scope["state"].get(QUOTES, False)
 
-    def _redacted(self, body: bytes) -> bytes:
+    def _redacted(self, body: bytes, *, is_problem: bool) -> bytes:
         problem = msgspec.json.decode(body)
+        if is_problem and self._refused is not None:
+            self._refused(problem["code"])
         fresh = self._clean(problem)
         return body if fresh == problem else msgspec.json.encode(fresh)
 

@@ -26,11 +26,12 @@ from ..infra.postgres.appender import Appender
 from ..infra.postgres.due import PostgresDue
 from ..infra.postgres.pool import make_pool
 from ..infra.postgres.store import PostgresStore
-from ..infra.redaction.setup import redactor_of
+from ..infra.redaction.engine import Redactor
 from ..infra.server_key import server_key
 from ..infra.settings import Settings
 from ..infra.verdict_poster import GitHubVerdicts
 from .bounds import dispatcher_bounds, now, room_means
+from .metrics import Metrics
 
 SWEEP_S = 30
 """Between two looks at drivers, runs and silences (rooms.md, Driver token)."""
@@ -47,7 +48,9 @@ class RoomWork(Struct, frozen=True):
     sweeps: Sequence[Sweep]
 
 
-async def room_work(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> RoomWork:
+async def room_work(
+    settings: Settings, database: Database, redactor: Redactor, metrics: Metrics, stack: contextlib.AsyncExitStack
+) -> RoomWork:
     """Open what it needs, to be closed by `stack`. The role of `database` is verified already."""
     pool = make_pool(
         database.url("app"),
@@ -58,10 +61,15 @@ async def room_work(settings: Settings, database: Database, stack: contextlib.As
     )
     await pool.open(wait=True)
     stack.push_async_callback(pool.close)
-    appender = Appender(pool, writers=1)
+    appender = Appender(pool, writers=1, told=metrics.append_took)
     appender.start()
     stack.push_async_callback(appender.close)
-    acts = _acts(settings, PostgresStore(pool, appender))
+    acts = ServerActs(
+        Dispatcher(
+            PostgresStore(pool, appender), Fingerprints(server_key(settings)), dispatcher_bounds(settings), metrics
+        ),
+        room_means(settings, redactor.value),
+    )
     due = PostgresDue(pool)
     waits = PostgresWaits(pool, make_app(database.listen_url))
     jobs = _jobs(settings, Lookups(acts, due, waits, now), stack)
@@ -77,13 +85,6 @@ async def room_work(settings: Settings, database: Database, stack: contextlib.As
     if NotifyJob.name in names:
         sweeps.append(Sweep("silences", SWEEP_S, SilenceSweep(due, waits, acts.timeouts, now).run))
     return RoomWork((process,), jobs, sweeps)
-
-
-def _acts(settings: Settings, store: PostgresStore) -> ServerActs:
-    return ServerActs(
-        Dispatcher(store, Fingerprints(server_key(settings)), dispatcher_bounds(settings)),
-        room_means(settings, redactor_of(settings).value),
-    )
 
 
 def _jobs(settings: Settings, rooms: Lookups, stack: contextlib.AsyncExitStack) -> list[Job]:

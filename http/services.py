@@ -16,6 +16,7 @@ from ..infra.settings import Settings
 from .bridges import Bridges
 from .limits import Limits
 from .live import Hub
+from .metrics import Metrics
 
 
 class Services(msgspec.Struct, frozen=True):
@@ -32,3 +33,4 @@ class Services(msgspec.Struct, frozen=True):
     bridges: Bridges
     limits: Limits
     attendance: Attendance
+    metrics: Metrics

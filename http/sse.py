@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Awaitable
+from typing import Any, ClassVar
 
 import msgspec
 from litestar.types import Receive, Send
@@ -10,13 +13,12 @@ from litestar.types import Receive, Send
 from ..domain.errors import InvalidCursor, MinutebookError
 from ..domain.principals import Caller
 from ..domain.rooms.rights import require
-from .endless import Endless, frame
-from .live import Followed, Frame
+from .begun import begun
+from .endless import SEND_TIMEOUT_S, Endless, frame
+from .live import SEND_BYTES, Burst, Followed, Frame
+from .metrics import VIEWER
 from .reading import Seen, snapshot
 from .services import Services
-
-SEND_BYTES = 64 * 1024
-"""Frames are joined to chunks of about this size."""
 
 _CURSOR = re.compile(r"0|[1-9][0-9]{0,15}")
 
@@ -43,12 +45,16 @@ def plan(head: int, cursor: int | None, tail: int, *, is_other_log: bool) -> Str
 
 
 class EventStream(Endless):
-    """See Endless."""
+    """See Endless. `_taken_bytes`: what the followed stream had buffered, ever, when the viewer had it all."""
+
+    kind: ClassVar[str] = VIEWER
 
     def __init__(self, services: Services, caller: Caller, seen: Seen, start: StreamPlan) -> None:
         super().__init__(services, caller, seen)
         self._start = start
         self._cursor = start.after
+        self._taken_bytes = 0
+        self._rest: Awaitable[None] | None = None
         self._backlog_bytes = services.settings.limits.stream_backlog_bytes
 
     async def run(self, receive: Receive, send: Send) -> None:
@@ -65,31 +71,57 @@ class EventStream(Endless):
         try:
             await self._follow(followed)
         except MinutebookError as error:
-            await self._write(frame("error", {"code": error.code}) + self._reconnect("read_failed"))
+            await self._broken(error)
+
+    def take(self, burst: Burst) -> None:
+        """See live.Viewer. Where the viewer has all that was before and its connection takes more, it has the burst at
+        once: to wake its task costs more than all the rest."""
+        is_next = self._is_idle and self._rest is None and self._cursor == burst.after
+        if not is_next or not burst.is_plain or burst.at >= self._end_at or self._send is None:
+            self._moved.set()
+            return
+        self._cursor = burst.head
+        self._taken_bytes = burst.total_bytes
+        self._spoke_at = burst.at
+        data = burst.for_labels(self._caller.labels)
+        self._rest = begun(self._send({"type": "http.response.body", "body": data, "more_body": True}))
+        if self._rest is not None:
+            self._moved.set()
 
     async def _follow(self, followed: Followed) -> None:
-        taken_bytes = followed.total_bytes
+        self._taken_bytes = followed.total_bytes
         while True:
             self._moved.clear()
+            has_written = await self._finish()
             frames = followed.after(self._cursor)
             if frames is None:
                 frames = await self._hub.history(followed, self._cursor)
-                taken_bytes = followed.total_bytes
+                self._taken_bytes = followed.total_bytes
             if frames:
-                ended = await self._deliver(frames)
-                if ended:
+                if await self._deliver(frames):
                     return
-                if followed.total_bytes - taken_bytes > self._backlog_bytes:
-                    await self._write(self._reconnect("slow_consumer"))
+                has_written = True
+            if has_written:
+                if followed.total_bytes - self._taken_bytes > self._backlog_bytes:
+                    await self._reconnect("slow_consumer")
                     return
-                taken_bytes = followed.total_bytes
+                self._taken_bytes = followed.total_bytes
                 if self._cursor < followed.head:
                     continue
             if self._seen.sealed and self._cursor >= self._seen.version:
-                await self._write(frame("closed", {"reason": "room_closed"}))
+                await self._end("closed", {"reason": "room_closed"})
                 return
             if await self._wait():
                 return
+
+    async def _finish(self) -> bool:
+        """Wait for the end of a write that `take` began; False where there is none."""
+        rest, self._rest = self._rest, None
+        if rest is None:
+            return False
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            await rest
+        return True
 
     async def _deliver(self, frames: list[Frame]) -> bool:
         """Write frames in chunks; True when the stream has ended with one of them."""
@@ -102,7 +134,7 @@ class EventStream(Endless):
             self._cursor = each.seq
             end = self._end_at_frame(each)
             if end is not None:
-                await self._write(b"".join(chunk) + frame("closed", {"reason": end}))
+                await self._end("closed", {"reason": end}, b"".join(chunk))
                 return True
             if size >= SEND_BYTES:
                 await self._write(b"".join(chunk))
@@ -136,5 +168,5 @@ class EventStream(Endless):
             self._services.attendance.seen(self._seen.room_id, self._caller)
         return has_ended
 
-    def _reconnect(self, reason: str) -> bytes:
-        return frame("reconnect", {"cursor": str(self._cursor), "reason": reason})
+    def _resume(self) -> dict[str, Any]:
+        return {"cursor": str(self._cursor)}

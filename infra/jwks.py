@@ -221,6 +221,11 @@ class KeySource:
         """Whether the key of that digest may still verify."""
         return digest in self._digests and self._is_fresh()
 
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last good fetch; infinite before the first."""
+        return float("inf") if self._fetched_at is None else max(0.0, self._clock() - self._fetched_at)
+
     def _is_fresh(self) -> bool:
         if self._fetched_at is None:
             return False

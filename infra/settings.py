@@ -73,6 +73,9 @@ class ServerSettings(Section, frozen=True):
         False
     )
     metrics_port: Annotated[OwnPort | None, Meta(description="Port of its own for /metrics.")] = None
+    jobs_metrics_port: Annotated[
+        OwnPort | None, Meta(description="Port of its own for the /metrics of the process of jobs.")
+    ] = None
     bench_routes: Annotated[
         bool, Meta(description="Whether the no-op route of the benches is served; never in production.")
     ] = False

@@ -258,6 +258,8 @@ def _check_server(settings: Settings) -> None:
             )
     if server.metrics_port == server.port:
         raise SettingsError("server.metricsPort must differ from server.port: it is a port of its own.")
+    if server.jobs_metrics_port is not None and server.jobs_metrics_port in (server.port, server.metrics_port):
+        raise SettingsError("server.jobsMetricsPort must differ from server.port and server.metricsPort.")
 
 
 def _check_database(settings: Settings) -> None:

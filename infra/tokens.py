@@ -171,6 +171,10 @@ class TokenVerifier:
         reasons = ((name, source.last_failure) for name, source in self._sources.items())
         return {name: reason for name, reason in reasons if reason is not None}
 
+    def key_ages(self) -> dict[str, float]:
+        """Issuer name to the seconds since its keys were last fetched well."""
+        return {name: source.age_s for name, source in self._sources.items()}
+
     async def verify(self, token: str) -> Caller:
         """The caller that the token stands for.
 

@@ -8,9 +8,10 @@ from litestar import Response, get
 from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import SkipValidation
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from ...infra.postgres.readiness import Readiness
+from ..metrics import Metrics
 
 _NotReady = ResponseSpec(dict[str, Any], generate_examples=False, description="Not ready; the checks say why")
 
@@ -30,7 +31,7 @@ async def readyz(readiness: NamedDependency[SkipValidation[Readiness]]) -> Respo
 
 
 @get("/metrics", tags=["operations"], include_in_schema=False)
-async def metrics(registry: NamedDependency[SkipValidation[CollectorRegistry]]) -> Response[bytes]:
+async def metrics(metrics: NamedDependency[SkipValidation[Metrics]]) -> Response[bytes]:
     """Prometheus text; no payloads, tokens or principals in any label."""
     # Litestar adds the charset that Prometheus' constant ends with.
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST.partition("; charset")[0])
+    return Response(await metrics.text(), media_type=CONTENT_TYPE_LATEST.partition("; charset")[0])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -64,7 +65,10 @@ class Appender:
         *,
         writers: int = 2,
         notify: bool = True,
+        told: Callable[[float, str | None], None] | None = None,
     ) -> None:
+        """told: hears of each append how many seconds it took, and the code of its error."""
+        self._told = told
         self._writers = [_Writer(pool, notify=notify) for _ in range(writers)]
         self._queue: deque[_Group] = deque()
         self._ready = asyncio.Event()
@@ -107,6 +111,18 @@ class Appender:
 
         Raises Unavailable, Invalid, Conflict, Damaged for the whole call.
         """
+        if self._told is None:
+            return await self._append(items)
+        began = time.perf_counter()
+        try:
+            outcomes = await self._append(items)
+        except MinutebookError as error:
+            self._told(time.perf_counter() - began, error.code)
+            raise
+        self._told(time.perf_counter() - began, None)
+        return outcomes
+
+    async def _append(self, items: Sequence[Append]) -> list[Outcome]:
         if self._closing or len(self._queue) >= MAX_QUEUED_GROUPS:
             raise unavailable("The server is busy or stopping; try again, with the same idempotency key.")
         parts = [items] if len(items) < 2 else _parts(items)

@@ -33,6 +33,11 @@ class Redactor:
         self._matcher = Matcher(compile_rules(rules), KnownSecrets(known_forms))
         self._encoder = msgspec.json.Encoder()
 
+    @property
+    def rule_ids(self) -> tuple[str, ...]:
+        """Every id that a redaction may be named by."""
+        return self._matcher.names
+
     def value(self, value: Any) -> tuple[Any, list[str]]:
         """A JSON value without secrets in its strings and member names, and the ids of the rules, sorted.
 

@@ -73,6 +73,11 @@ class Matcher:
         self._beginnings: Pattern | None = None
         self._plain_names: set[str] = set()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every id that `name` answers."""
+        return tuple(self._names)
+
     def name(self, place: int) -> str:
         """The id of the rule at that place."""
         return self._names[place]

@@ -17,6 +17,7 @@ from minutebook.http.bounds import dispatcher_bounds, now, room_means
 from minutebook.http.bridges import Bridges
 from minutebook.http.limits import Limits
 from minutebook.http.live import Hub
+from minutebook.http.metrics import Metrics
 from minutebook.http.services import Services
 from minutebook.infra.database import Database
 from minutebook.infra.postgres.appender import Appender
@@ -33,7 +34,6 @@ from minutebook.infra.redaction.setup import redactor_of
 from minutebook.infra.server_key import server_key
 from minutebook.infra.settings_load import load
 from minutebook.infra.tokens import TokenVerifier
-from prometheus_client import CollectorRegistry
 
 _app: Any = None
 _lock = asyncio.Lock()
@@ -47,7 +47,8 @@ async def _make() -> Any:
     appender = Appender(pool)
     appender.start()
     store = PostgresStore(pool, appender)
-    hub = Hub(store)
+    metrics = Metrics()
+    hub = Hub(store, metrics.fanned_out)
     hub.start()
     Listener(database.listen_url, hub.wake, database.url("app")).start()
     verifier = TokenVerifier(settings)
@@ -69,8 +70,9 @@ async def _make() -> Any:
         Bridges(store, settings.limits.run_requests),
         limits,
         attendance,
+        metrics,
     )
-    return create_app(services, verifier, Readiness(pool, []), CollectorRegistry())
+    return create_app(services, verifier, Readiness(pool, []))
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

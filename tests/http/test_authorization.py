@@ -17,7 +17,6 @@ from minutebook.http.app import make_router
 from minutebook.http.problems import STATUS
 from minutebook.http.services import Services
 from minutebook.infra.settings import Settings
-from prometheus_client import CollectorRegistry
 
 CALLERS = (
     *("nobody", "stranger", "watcher", "collaborator", "owner", "admin", "auditor"),
@@ -179,8 +178,8 @@ def scene(server: LiveServer) -> Scene:
 def routes(tmp_path: Path) -> set[tuple[str, str]]:
     """What the application routes, but for HEAD and OPTIONS, which follow from the others."""
     nothing = cast("Any", None)
-    services = Services(Settings(data_dir=tmp_path), *[nothing] * 10)
-    router = make_router(services, nothing, CollectorRegistry(), serves_metrics=True)
+    services = Services(Settings(data_dir=tmp_path), *[nothing] * 11)
+    router = make_router(services, nothing, serves_metrics=True)
     return {
         (method, route.path_format)
         for route in router.routes

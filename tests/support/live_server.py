@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -202,6 +203,12 @@ class LiveServer:
         text = httpx.get(f"{self.url}/metrics", timeout=REQUEST_S).text
         line = next(line for line in text.splitlines() if line.startswith(f"minutebook_{name} "))
         return float(line.split()[1])
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return sock.getsockname()[1]
 
 
 def _first_line(process: subprocess.Popen[str], within_s: float) -> tuple[str, threading.Thread]:
