@@ -25,6 +25,8 @@ from prometheus_client.registry import Collector
 from ulid_transform import ulid_to_timestamp
 
 from ..commands.ports import EventRow
+from ..domain.conversations.events import CONVERSATION_EVENTS
+from ..domain.conversations.turn_events import TURN_EVENTS
 from ..domain.events import Origin, Unstorable
 from ..domain.jsontext import Reason
 from ..domain.principals import Principal
@@ -44,6 +46,10 @@ APPEND_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 FAN_OUT_S = (0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 DECISION_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 """Upper ends of the histograms' buckets, in seconds."""
+
+EVENT_TYPES = sorted(
+    {each.type for registry in (ROOM_EVENTS, CONVERSATION_EVENTS, TURN_EVENTS) for each in registry.declared}
+)
 
 APPEND_ERRORS = ("unavailable", "conflict", "invalid", "internal")
 
@@ -75,7 +81,7 @@ class Metrics:
         self._census: CensusCollector | None = None
         self._appended = _closed(
             self._counter("events_appended", "Events that commands of this process appended.", "type", "origin"),
-            sorted({each.type for each in ROOM_EVENTS.declared}),
+            EVENT_TYPES,
             get_args(Origin),
         )
         self._append_s = self._histogram(
