@@ -168,8 +168,7 @@ class TokenVerifier:
 
     def key_failures(self) -> dict[str, str]:
         """Issuer name to the reason why its last key fetch failed, for doctor; empty when all is well."""
-        reasons = ((name, source.last_failure) for name, source in self._sources.items())
-        return {name: reason for name, reason in reasons if reason is not None}
+        return {name: source.last_failure for name, source in self._sources.items() if source.last_failure is not None}
 
     def key_ages(self) -> dict[str, float]:
         """Issuer name to the seconds since its keys were last fetched well."""

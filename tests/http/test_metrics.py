@@ -197,14 +197,16 @@ def test_jobs_that_wait_and_that_failed(server: LiveServer, before: Before) -> N
 def test_views_that_are_behind_and_streams_that_are_parked(server: LiveServer, before: Before) -> None:
     alice = server.member("alice")
     room = open_room(alice)
+    folded = "SELECT count(*) FROM minutebook_views.room_list WHERE room_id = %s"
     with server.sql() as superuser:
+        until(lambda: superuser.execute(folded, (room,)).fetchone() == (1,), 10, "the fold of the new room")
         superuser.execute(
             "INSERT INTO minutebook_views.parked (projection, stream_id, seq, reason, retry_at)"
-            " SELECT 'transcript', s.id, 1, 'Test', clock_timestamp() + interval '1 hour' FROM minutebook.streams s"
+            " SELECT 'room_list', s.id, 1, 'Test', clock_timestamp() + interval '1 hour' FROM minutebook.streams s"
             " WHERE s.name = %s",
             (f"room:{room}",),
         )
-        before.comes(1, "parked_streams", view="transcript")
+        before.comes(1, "parked_streams", view="room_list")
         superuser.execute("DELETE FROM minutebook_views.parked WHERE reason = 'Test'")
         # A fold waits for its checkpoint, and the view is behind for as long.
         with superuser.transaction():
