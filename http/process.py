@@ -153,7 +153,7 @@ async def serve_http(
         )
         metrics.issuers(verifier.key_ages)
         metrics.gauges(_gauges(hub, dispatcher, listener, appender))
-        census = CensusTaker(pool, list(PROJECTIONS), settings.timeouts.driver_away_seconds)
+        census = CensusTaker(pool, list(PROJECTIONS), settings.timeouts)
         metrics.census(CensusCollector(census.take))
         own_port = metrics_port.of_http(settings.server)
         stack.enter_context(metrics_port.served(metrics, settings.server.host, own_port))

@@ -11,7 +11,7 @@ from msgspec import Struct
 from psycopg_pool import AsyncConnectionPool
 
 from ...domain.rooms.approvals import stamp
-from ...projections.room_list import AWAITING_AFTER
+from ..settings_timeouts import TimeoutSettings
 from .reads import fetch
 from .views import SHADOW
 
@@ -91,21 +91,21 @@ class Census(Struct, frozen=True):
 
 
 class CensusTaker:
-    """Takes them. views: names of the read models. away_s: who was not seen for so long is not there."""
+    """Takes them. views: names of the read models. A person who would lose the driver token is not there."""
 
     def __init__(
-        self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]], views: Sequence[str], away_s: float
+        self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]], views: Sequence[str], timeouts: TimeoutSettings
     ) -> None:
         self._pool = pool
         self._views = list(views)
-        self._away_s = away_s
+        self._timeouts = timeouts
 
     async def take(self) -> Census:
         """Look now. Raises Unavailable."""
         scope: dict[str, Any] = {
             "now": stamp(datetime.now(UTC)),
-            "silent_s": AWAITING_AFTER.total_seconds(),
-            "away_s": self._away_s,
+            "silent_s": self._timeouts.room_waiting_seconds,
+            "away_s": self._timeouts.driver_away_seconds,
             "views": self._views,
             "shadow": f"%{SHADOW}",
         }
