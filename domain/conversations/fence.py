@@ -6,6 +6,7 @@ has read. A model may have told it, so one that stands in any text of the reques
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,6 +21,8 @@ MARKER_HEX = 24
 
 SAMPLE = "=== " + "0123456789abcdef01234567" + " ==="
 """A line as long as every fence's, for counting before the texts of a request are known."""
+
+_LINE = re.compile(rf"=== [0-9a-f]{{{MARKER_HEX}}} ===")
 
 MAX_QUOTE_CHARS = 500
 """The most that is quoted of a message that is edited."""
@@ -63,6 +66,14 @@ def question(marker: str, speaker: Identity, text: str, edited: tuple[int, str |
         turn, words = edited
         header["edits"] = {"turn": turn} if words is None else {"turn": turn, "text": cut(words, MAX_QUOTE_CHARS)}
     return fenced(marker, header, text)
+
+
+def unfenced(text: str) -> str:
+    """The text behind a fence, as it was before; a text that is not fenced as a whole, as it is."""
+    first, _, rest = text.partition("\n")
+    _, _, said = rest.partition("\n")
+    is_fenced = _LINE.fullmatch(first) is not None and said.endswith(f"\n{first}")
+    return said[: -len(first) - 1] if is_fenced else text
 
 
 def summary(marker: str, through_turn: int, text: str) -> str:

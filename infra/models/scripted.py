@@ -17,6 +17,7 @@ from ...commands.conversations.ports import (
     TextDelta,
     Usage,
 )
+from ...domain.conversations.fence import unfenced
 from ...domain.conversations.turn_events import WantedCall
 
 MAX_WORDS = 100_000
@@ -27,7 +28,7 @@ MAX_PAUSE_MS = 60_000
 _SLOW = re.compile(r"!slow +([0-9]{1,6}) +([0-9]{1,5})\s*", re.ASCII)
 _FAIL = re.compile(r"!fail +([1-5][0-9]{2})\s*", re.ASCII)
 _TOOL = re.compile(r"!tool +([A-Za-z0-9_.-]{1,128}) +(\{.*\})\s*", re.ASCII | re.DOTALL)
-_HANG = re.compile(r"!hang\b.*", re.DOTALL)
+_HANG = re.compile(r"!hang\s*")
 _WORD = re.compile(r"\s*\S+\s*")
 
 
@@ -55,7 +56,7 @@ class ScriptedProvider:
             for word in _words("\n".join(_results(messages))):
                 yield TextDelta(word)
             return
-        text = next((each.text for each in reversed(messages) if each.role == "user"), "")
+        text = unfenced(next((each.text for each in reversed(messages) if each.role == "user"), ""))
         if (slow := _SLOW.fullmatch(text)) is not None and int(slow[1]) <= MAX_WORDS and int(slow[2]) <= MAX_PAUSE_MS:
             async for delta in _paced(int(slow[1]), int(slow[2]) / 1000):
                 yield delta

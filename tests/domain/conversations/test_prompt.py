@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from minutebook.domain.conversations.counting import HeuristicCounter
 from minutebook.domain.conversations.events import ReplyStatus
-from minutebook.domain.conversations.fence import SAMPLE, marker_of
+from minutebook.domain.conversations.fence import SAMPLE, marker_of, question, unfenced
 from minutebook.domain.conversations.fit import CUT_MARK, MAX_CUT_CHARS, message_tokens
 from minutebook.domain.conversations.identity import Identity
 from minutebook.domain.conversations.prompt import (
@@ -162,6 +162,18 @@ def test_a_fence_is_the_conversations_own_and_stays() -> None:
     assert marker_of(RING, "another", []) != marker_of(RING, CONVERSATION, [])
     assert marker_of(Ring(k1=b"2" * 32), CONVERSATION, []) != marker_of(RING, CONVERSATION, [])
     assert len(marker_of(RING, CONVERSATION, [])) == len(SAMPLE)
+
+
+@given(st.text())
+def test_what_was_fenced_is_found_again(text: str) -> None:
+    assert unfenced(question(SAMPLE, ALICE, text)) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "hello", f"{SAMPLE}\n{{}}\nhello", f"{SAMPLE}\n", "=== x ===\n{}\na\n=== x ==="]
+)
+def test_what_was_not_fenced_stays_as_it_is(text: str) -> None:
+    assert unfenced(text) == text
 
 
 def test_a_name_is_one_line_of_json() -> None:

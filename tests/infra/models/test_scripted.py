@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from conversation_scenes import RING
 from in_loop import in_loop
 from minutebook.commands.conversations.ports import (
     CallDelta,
@@ -15,6 +16,10 @@ from minutebook.commands.conversations.ports import (
     TextDelta,
     Usage,
 )
+from minutebook.domain.conversations.counting import HeuristicCounter
+from minutebook.domain.conversations.identity import Identity
+from minutebook.domain.conversations.prompt import Asked, Told, assemble
+from minutebook.domain.conversations.summarizing import Covered, summary_request
 from minutebook.domain.conversations.turn_events import WantedCall
 from minutebook.infra.models.scripted import ScriptedProvider
 
@@ -53,6 +58,23 @@ LOOK_ALIKES = ["!slow", "!slow 2", "!slow 999999 1", "!slow 2 99999", "!fail", "
 @in_loop
 async def test_anything_else_is_echoed_to_the_character(text: str) -> None:
     assert "".join(texts(await parts(asked(text)))) == f"echo: {text}"
+
+
+@in_loop
+async def test_the_words_are_found_behind_the_fence_of_a_prompt() -> None:
+    for text in ("hello\nyou", "!slow 2 1", "=== 0123456789abcdef01234567 ===\nx"):
+        prompt = assemble(RING, "c", "Be brief.", None, (), Asked(Identity("human:ann"), text))
+        request = ModelRequest(prompt.system, prompt.messages, (), 100)
+        assert texts(await parts(request)) == texts(await parts(asked(text)))
+
+
+@in_loop
+async def test_the_script_of_a_question_is_not_followed_when_it_is_summed_up() -> None:
+    for text in ("!hang", "!fail 500", "!slow 9 60000", "!tool a {}"):
+        gone = Covered(1, Told(1, Asked(Identity("human:ann"), text), "completed", "so"))
+        request = summary_request(RING, "c", "", None, (gone,), 10_000, HeuristicCounter()).prompt
+        found = texts(await parts(ModelRequest(request.system, request.messages, (), 100)))
+        assert found[0].startswith("echo: ")
 
 
 @in_loop
