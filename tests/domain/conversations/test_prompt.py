@@ -169,9 +169,7 @@ def test_what_was_fenced_is_found_again(text: str) -> None:
     assert unfenced(question(SAMPLE, ALICE, text)) == text
 
 
-@pytest.mark.parametrize(
-    "text", ["", "hello", f"{SAMPLE}\n{{}}\nhello", f"{SAMPLE}\n", "=== x ===\n{}\na\n=== x ==="]
-)
+@pytest.mark.parametrize("text", ["", "hello", f"{SAMPLE}\n{{}}\nhello", f"{SAMPLE}\n", "=== x ===\n{}\na\n=== x ==="])
 def test_what_was_not_fenced_stays_as_it_is(text: str) -> None:
     assert unfenced(text) == text
 
