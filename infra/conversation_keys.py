@@ -6,12 +6,10 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
-
-import msgspec
-import rfc8785
+from typing import Any
 
 from ..domain.conversations.signing import Domain, Mac
+from .canonical_json import canonical
 from .key_file import KEY_BYTES, open_key
 from .settings import Settings
 
@@ -42,23 +40,6 @@ class ConversationKeys:
 def kid_of(key: bytes) -> str:
     """The name of a key: it tells nothing of it."""
     return _mac(key, "kid", b"")[:KID_CHARS]
-
-
-def canonical(value: Any) -> bytes:
-    """The RFC 8785 form of a JSON-ready value. Raises ValueError for a number beyond 2**53."""
-    # Where all names are ASCII and no number has a fraction, sorted compact JSON is that form, at a tenth of the cost.
-    return msgspec.json.encode(value, order="sorted") if _is_plain(value) else rfc8785.dumps(value)
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        members = cast("Mapping[str, Any]", value)
-        return all(name.isascii() and _is_plain(inner) for name, inner in members.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, cast("Sequence[Any]", value)))
-    if isinstance(value, int):
-        return -(2**53) < value < 2**53
-    return value is None or isinstance(value, str)
 
 
 def _mac(key: bytes, domain: str, said: bytes) -> str:

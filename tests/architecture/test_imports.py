@@ -105,7 +105,7 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "anthropic": ("infra/models/anthropic_messages.py",),
     "jwt": ("infra/tokens.py",),
     "platformdirs": ("infra/",),
-    "rfc8785": ("infra/conversation_keys.py",),
+    "rfc8785": ("infra/canonical_json.py",),
     "psutil": ("infra/postgres/embedded",),
     "psycopg": ("infra/postgres/",),
     "psycopg_pool": ("infra/postgres/",),

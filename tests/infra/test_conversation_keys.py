@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from pathlib import Path
-from typing import Any
 
 import pytest
 import rfc8785
-from hypothesis import given
-from hypothesis import strategies as st
 from minutebook.domain.conversations.signing import Mac
-from minutebook.infra.conversation_keys import KEY_NAME, ConversationKeys, canonical, conversation_keys, kid_of
+from minutebook.infra.conversation_keys import KEY_NAME, ConversationKeys, conversation_keys, kid_of
 from minutebook.infra.settings import Settings
 from msgspec.structs import replace
 
@@ -47,26 +44,6 @@ def test_an_earlier_key_verifies_and_signs_only_where_it_is_named() -> None:
     assert after.sign("execution", FIELDS, mac.kid) == mac
     with pytest.raises(LookupError):
         ConversationKeys(NEW).sign("execution", FIELDS, mac.kid)
-
-
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.text()
-    | st.integers(-(2**53) + 1, 2**53 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(value=JSON)
-def test_the_quick_way_is_the_canonical_form(value: Any) -> None:
-    assert canonical(value) == rfc8785.dumps(value)
-
-
-def test_names_sort_by_their_utf_16_form() -> None:
-    value = {"\ufb33": 1, "\U0001f600": 2, "z": 1.5}
-    assert canonical(value) == rfc8785.dumps(value) == '{"z":1.5,"\U0001f600":2,"\ufb33":1}'.encode()
 
 
 def test_a_development_server_makes_a_key_once_and_another_one_has_only_that_of_its_settings(tmp_path: Path) -> None:
