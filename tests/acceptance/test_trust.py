@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import psycopg
 import pytest
+from append_helpers import expire
 from bridges import Bridge, code, item
 from live_server import LiveServer, follow, open_room, post
 from verbs import verb
 
 KEPT = ("seq", "runId", "actor", "type", "causedBy", "origin", "ts", "redactions", "payload")
 """What a copy keeps of its entry."""
+
+AT = 200
+"""Where forks begin that race with others."""
 
 
 def hashes(client: httpx.Client, room: str, through: int) -> list[str]:
@@ -43,6 +48,38 @@ def test_sc_7_the_hashes_of_a_fork_are_its_sources(server: LiveServer, other: Li
     assert (forked["payload"]["kind"], forked["payload"]["chain"]) == ("forked_from", last["chain"])
     for room in (bridge.room, copy):
         assert verb("verify", room, "--data-dir", server.data_dir).code == 0
+
+
+def test_forks_while_the_source_is_written_and_while_it_is_purged(server: LiveServer, other: LiveServer) -> None:
+    """By both processes: each fork is whole, or there is none; those that were made stand when the source is gone."""
+    bridge = Bridge(server).hello()
+    assert bridge.push(*(item(number) for number in range(1, 301))).status_code == 200
+    alice = [place.client("human:alice", "agents-member", "sec") for place in (server, other)]
+    source, forks = hashes(alice[0], bridge.room, AT), list[str]()
+
+    def fork(place: int) -> httpx.Response:
+        return alice[place % 2].post(f"/v1/rooms/{bridge.room}/fork", json={"seq": AT})
+
+    with ThreadPoolExecutor(4) as pool:
+        writing = pool.submit(lambda: [bridge.push(item(number)).status_code for number in range(301, 321)])
+        for answer in pool.map(fork, range(4)):
+            assert answer.status_code == 201, answer.text
+            forks.append(answer.json()["id"])
+        assert set(writing.result()) == {200}
+        closed = alice[0].post(f"/v1/rooms/{bridge.room}/close", json={})
+        assert closed.status_code == 200, closed.text
+        with server.sql() as superuser:
+            expire(superuser, f"room:{bridge.room}")
+        making = [pool.submit(fork, place) for place in range(8)]
+        purged = verb("retention", "--data-dir", server.data_dir, "--json")
+    assert (purged.code, purged.json["ok"]) == (0, True), purged.said
+    for answer in (each.result() for each in making):
+        assert answer.status_code == 201 or code(answer) == (404, "not_found"), answer.text
+        forks += [answer.json()["id"]] if answer.is_success else []
+    assert code(fork(0)) == code(fork(1)) == (404, "not_found")
+    for place, copy in enumerate(forks):
+        assert hashes(alice[place % 2], copy, AT) == source
+    assert verb("verify", "--data-dir", server.data_dir).code == 0
 
 
 def test_sc_9_a_run_is_of_its_room_alone_and_cut_when_it_is_revoked(server: LiveServer, other: LiveServer) -> None:
