@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
-from ..commands.conversations.ports import Agent, ModelProvider, Tool
+from ..commands.conversations.ports import Agent, ModelProvider, TokenCounter, Tool
 from .counters import counter_of
 from .models.providers import Closable, provider_of
 from .settings import Settings
 from .settings_check_conversations import ECHO
 from .settings_conversations import AgentSettings
+from .tools.toolbox import Toolbox
+
+
+class _Made(NamedTuple):
+    """What an agent is made of once; its tools may change."""
+
+    declared: AgentSettings
+    provider: ModelProvider
+    counter: TokenCounter
+    closable: Closable | None
 
 
 class ReadyAgents(Mapping[str, Agent]):
-    """The agents by name. `start` before the first turn, `close` at the end."""
+    """The agents by name, each with the tools that there are now. `start` before the first turn, `close` at the end."""
 
-    def __init__(self, agents: Mapping[str, Agent], closables: Sequence[Closable]) -> None:
-        self._agents = dict(agents)
-        self._closables = closables
+    def __init__(self, made: Mapping[str, _Made], toolbox: Toolbox) -> None:
+        self._made = made
+        self._toolbox = toolbox
+        self._agents: dict[str, Agent] = {}
+        self._version = -1
 
     def __getitem__(self, name: str) -> Agent:
+        if self._version != self._toolbox.version:
+            self._version = self._toolbox.version
+            self._agents = {each: _agent(each, of, self._toolbox) for each, of in self._made.items()}
         return self._agents[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._agents)
+        return iter(self._made)
 
     def __len__(self) -> int:
-        return len(self._agents)
+        return len(self._made)
 
     async def start(self) -> None:
-        """Open what the agents work with. Never raises: what cannot be reached is opened when it can be."""
+        """Open what the agents work with, bounded in time. What cannot be reached is opened when it can be."""
+        await self._toolbox.start()
 
     async def close(self) -> None:
         """Close it."""
-        for each in self._closables:
-            await each.close()
+        await self._toolbox.close()
+        for each in self._made.values():
+            if each.closable is not None:
+                await each.closable.close()
 
 
 def agents_of(settings: Settings) -> ReadyAgents:
@@ -48,33 +67,39 @@ def agents_of(settings: Settings) -> ReadyAgents:
     declared = dict(settings.agents)
     if settings.is_development and ECHO not in declared:
         declared[ECHO] = AgentSettings(provider="scripted", tools=_open_to_all(settings))
-    made = {name: provider_of(f"agents.{name}", each, settings.conversations) for name, each in declared.items()}
-    agents = {name: _agent(name, each, made[name][0], ()) for name, each in declared.items()}
-    return ReadyAgents(agents, [closable for _, closable in made.values() if closable is not None])
+    made = {name: _made(f"agents.{name}", each, settings) for name, each in declared.items()}
+    return ReadyAgents(made, Toolbox(settings, (tool for each in declared.values() for tool in each.tools)))
 
 
 def _open_to_all(settings: Settings) -> tuple[str, ...]:
     return tuple(name for name, tool in settings.tools.items() if tool.is_callable and tool.approval == "none")
 
 
-def _agent(name: str, declared: AgentSettings, provider: ModelProvider, tools: tuple[Tool, ...]) -> Agent:
+def _made(key: str, declared: AgentSettings, settings: Settings) -> _Made:
+    counter = counter_of(f"{key}.counter", declared.counter)
+    provider, closable = provider_of(key, declared, settings.conversations)
+    return _Made(declared, provider, counter, closable)
+
+
+def _agent(name: str, made: _Made, toolbox: Toolbox) -> Agent:
+    declared, tools = made.declared, toolbox.tools_of(made.declared.tools)
     return Agent(
         name=name,
-        provider=provider,
+        provider=made.provider,
         system=declared.system,
         tools=tools,
-        counter=counter_of(f"agents.{name}.counter", declared.counter),
+        counter=made.counter,
         context_window=declared.context_window,
         reserve_output_tokens=declared.reserved,
         max_steps=declared.max_steps,
         summarizer=declared.summarizer,
         tokens_per_turn=declared.turn_ceiling,
         tokens_per_day=declared.budget.tokens_per_day or 0,
-        digest=digest_of(declared, tools),
+        digest=_digest_of(declared, tools),
     )
 
 
-def digest_of(declared: AgentSettings, tools: tuple[Tool, ...]) -> str:
+def _digest_of(declared: AgentSettings, tools: tuple[Tool, ...]) -> str:
     """SHA-256, in hex, of all that the declaration says but its secret, and of the tools as a model is shown them."""
     said = {name: getattr(declared, name) for name in declared.__struct_fields__ if name != "api_key"}
     shown = sorted((each.spec.name, each.spec.description, each.spec.schema) for each in tools)

@@ -12,6 +12,7 @@ from msgspec import Meta
 from .settings_section import SecretSection, Section
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
+SecretText = Annotated[str, Meta(extra={"secret": True})]
 Reserve = Annotated[int, Meta(ge=16, le=10_000_000)]
 DayTokens = Annotated[int, Meta(ge=1, le=1 << 50)]
 
@@ -181,9 +182,9 @@ class McpSettings(SecretSection, frozen=True):
         bool, Meta(description="Whether url may be plain http on another machine; it may on this one.")
     ] = False
     environment: Annotated[
-        tuple[NonEmpty, ...],
-        Meta(description="Variables that the program of command gets, beside PATH, HOME and such."),
-    ] = ()
+        dict[str, SecretText],
+        Meta(description="Variables of the program of command, beside PATH, HOME and such.", extra={"secret": True}),
+    ] = {}
     only: Annotated[tuple[NonEmpty, ...], Meta(description="Offer only these of its tools; all when empty.")] = ()
 
 

@@ -7,7 +7,7 @@ import functools
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -50,13 +50,13 @@ class Unended(Exception):
     """An answer ended before the service said that it is whole."""
 
 
-def http_client(read_s: float) -> httpx2.AsyncClient:
+def http_client(read_s: float, headers: Mapping[str, str] | None = None) -> httpx2.AsyncClient:
     """For one service. It follows no redirects, so that a key is never sent elsewhere. read_s: longest silence."""
     return httpx2.AsyncClient(
         verify=_trust(),
         timeout=httpx2.Timeout(read_s, connect=CONNECT_S, write=SEND_S, pool=CONNECT_S),
         limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=20),
-        headers={"Accept-Encoding": "identity"},
+        headers={"Accept-Encoding": "identity", **(headers or {})},
         event_hooks={"response": [_repair]},
         follow_redirects=False,
     )

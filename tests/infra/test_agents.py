@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from in_loop import in_loop
+from minutebook.commands.conversations.ports import CallDelta, Message, ModelRequest
+from minutebook.domain.conversations.identity import Identity
 from minutebook.infra.agents import ReadyAgents, agents_of
+from minutebook.infra.settings import SettingsError
 from minutebook.infra.settings_load import load
 
 KEY = "a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="
@@ -43,3 +50,46 @@ def test_an_agent_is_as_it_was_declared(tmp_path: Path) -> None:
 def test_the_digest_tells_declarations_apart_and_holds_no_secret(tmp_path: Path) -> None:
     plain, same, other = (ready(tmp_path, AGENT + more)["ops"].digest for more in ("", "", "maxSteps = 3"))
     assert plain == same != other
+
+
+TOOL = "[tools.vault]\npython = 'tools_of_agents_test:look'\ndataClass = 'secret'\n"
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[None]:
+    (tmp_path / "tools_of_agents_test.py").write_text(
+        "def look(name: str) -> dict:\n    return {'name': name}\n", "utf-8"
+    )
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
+    sys.modules.pop("tools_of_agents_test", None)
+
+
+@pytest.mark.usefixtures("module")
+@in_loop
+async def test_echo_calls_every_tool_and_others_their_own(tmp_path: Path) -> None:
+    gated = "[tools.gated]\npython = 'tools_of_agents_test:look'\napproval = 'human'\n"
+    agents = ready(tmp_path, f"{AGENT}{TOOL}{gated}[tools.Bash]\ndataClass = 'shell'")
+    await agents.start()
+    (tool,) = agents["echo"].tools
+    assert (tool.spec.name, tool.data_class) == ("vault", "secret")
+    assert agents["ops"].tools == ()
+    request = ModelRequest("", (Message("user", '!tool vault {"name": "x"}'),), (tool.spec,), 100)
+    (call,) = [part.call async for part in agents["echo"].provider.stream(request) if isinstance(part, CallDelta)]
+    result = await tool.run(call.arguments, Identity("human:ann"))
+    assert (result.status, result.output) == ("ok", '{"name":"x"}')
+    await agents.close()
+
+
+@pytest.mark.usefixtures("module")
+def test_the_digest_has_the_tools(tmp_path: Path) -> None:
+    digests = [ready(tmp_path, more)["echo"].digest for more in ("", TOOL)]
+    assert digests[0] != digests[1]
+
+
+def test_a_tool_that_cannot_be_loaded_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^tools\.vault\.python: tools_of_agents_test cannot be imported"):
+        ready(tmp_path, TOOL)
+    # One that no agent uses is not looked at.
+    assert list(ready(tmp_path, f"development = false\n{TOOL}")) == []

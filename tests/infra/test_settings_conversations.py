@@ -56,7 +56,7 @@ idempotent = true
 groups = ["sec"]
 timeoutSeconds = 5
 [tools.files]
-mcp = { command = ["files-server", "--root", "/srv"], environment = ["FILES_TOKEN"], only = ["read"] }
+mcp = { command = ["files-server", "--root", "/srv"], environment = { FILES_TOKEN = "env:MODEL_KEY" }, only = ["read"] }
 [tools.wiki]
 mcp = { url = "https://wiki.example/mcp", token = "env:WIKI_TOKEN" }
 [tools.Bash]
@@ -119,6 +119,7 @@ def test_everything_is_read_and_files_are_found_beside_the_settings(tmp_path: Pa
         ("read",),
         "unclassified",
     )
+    assert files.environment == {"FILES_TOKEN": "sk-model-key"}
     assert wiki is not None
     assert wiki.token == "wk-token"
     assert [name for name, tool in tools.items() if not tool.is_callable] == ["Bash"]
@@ -201,7 +202,7 @@ VAULT = "[tools.vault]\npython = 'm:f'\n"
         ("[tools.a]\nmcp = {}", "tools.a.mcp.url: set exactly one"),
         ("[tools.a]\nmcp = { url = 'https://a', command = ['b'] }", "tools.a.mcp.url: set exactly one"),
         ("[tools.a]\nmcp = { command = ['b'], token = 'c' }", "tools.a.mcp.token is for url"),
-        ("[tools.a]\nmcp = { url = 'https://a', environment = ['B'] }", "tools.a.mcp.environment is for command"),
+        ("[tools.a]\nmcp = { url = 'https://a', environment = { B = 'c' } }", "tools.a.mcp.environment is for command"),
         ("[tools.a]\nmcp = { url = 'http://a.example/mcp' }", "tools.a.mcp.url must be https"),
         ("[tools.a]\nmcp = { uri = 'http://a.example/mcp' }", "tools.a.mcp.uri is not a setting"),
         ("[tools.a]\ntimeoutSeconds = 0", "tools.a.timeoutSeconds"),

@@ -1,0 +1,1 @@
+"""Tools that agents call, each behind the port of commands/conversations/ports.py."""
