@@ -15,6 +15,7 @@ import uvloop
 
 from ..commands.attendance import Attendance
 from ..commands.beside import Beside, Presence
+from ..commands.conversations.runner import Runner
 from ..commands.dispatcher import Dispatcher, Fingerprints
 from ..commands.rooms import Rooms
 from ..infra.database import Database
@@ -40,6 +41,7 @@ from .app import create_app
 from .bounds import dispatcher_bounds, now, room_means
 from .bridges import Bridges
 from .census import CensusCollector
+from .conversation_work import conversation_work
 from .jobs import run_jobs
 from .limits import Limits
 from .live import Hub
@@ -126,9 +128,6 @@ async def serve_http(
         bridges = Bridges(store, settings.limits.run_requests)
         bridges.start()
         stack.push_async_callback(bridges.close)
-        listener = Listener(database.listen_url, hub.wake, database.url("app"))
-        listener.start()
-        stack.push_async_callback(listener.close)
         verifier = TokenVerifier(settings)
         await verifier.start()
         stack.push_async_callback(verifier.close)
@@ -137,6 +136,12 @@ async def serve_http(
         limits = Limits(settings.limits)
         attendance = _attendance(settings, PostgresPresence(pool), stack)
         beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
+        work = await stack.enter_async_context(
+            conversation_work(settings, pool, store, dispatcher, redactor, key, limits.admit, metrics)
+        )
+        listener = Listener(database.listen_url, lambda ids: _wake(hub, work.runner, ids), database.url("app"))
+        listener.start()
+        stack.push_async_callback(listener.close)
         services = Services(
             settings,
             Rooms(dispatcher, room_means(settings, redactor.value), beside),
@@ -150,11 +155,11 @@ async def serve_http(
             limits,
             attendance,
             metrics,
+            work,
         )
         metrics.issuers(verifier.key_ages)
         metrics.gauges(_gauges(hub, dispatcher, listener, appender))
-        census = CensusTaker(pool, list(PROJECTIONS), settings.timeouts)
-        metrics.census(CensusCollector(census.take))
+        metrics.census(CensusCollector(CensusTaker(pool, list(PROJECTIONS), settings.timeouts).take))
         own_port = metrics_port.of_http(settings.server)
         stack.enter_context(metrics_port.served(metrics, settings.server.host, own_port))
         readiness = Readiness(pool, list(PROJECTIONS))
@@ -162,12 +167,20 @@ async def serve_http(
         server = _server(RedactedEdge(app, redactor, key, metrics.refused), settings.server.drain_seconds)
         serving = asyncio.create_task(server.serve([sock]), name="http")
         await _until(server.up, serving)
+        work.runner.start(lambda: listener.is_up)
         ready()
         await _until(stop, serving)
         hub.drain()
         server.should_exit = True
+        await work.runner.close()
         await _drain(dispatcher, appender, settings.server.drain_seconds - CUT_OFF_S)
         await serving
+
+
+def _wake(hub: Hub, runner: Runner, ids: frozenset[int] | None) -> None:
+    """What the listener heard."""
+    hub.wake(ids)
+    runner.wake(ids)
 
 
 async def _until(event: asyncio.Event, serving: asyncio.Task[None]) -> None:

@@ -37,6 +37,10 @@ class RoleRefused(Exception):
     """The server must not run as this database role; the message names the reason and what to do."""
 
 
+Pool = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
+"""Connections of one role."""
+
+
 def url_for(url: str, role: RoleName) -> str:
     """The URL with the user replaced by the house's role, without any password; for clusters that let those roles in
     without one."""

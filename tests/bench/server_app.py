@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from minutebook.commands.rooms import Rooms
 from minutebook.http.app import create_app
 from minutebook.http.bounds import dispatcher_bounds, now, room_means
 from minutebook.http.bridges import Bridges
+from minutebook.http.conversation_work import conversation_work
 from minutebook.http.limits import Limits
 from minutebook.http.live import Hub
 from minutebook.http.metrics import Metrics
@@ -58,9 +60,13 @@ async def _make() -> Any:
     attendance = Attendance(PostgresPresence(pool), now, settings.timeouts.presence_seconds)
     attendance.start()
     beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
+    redactor = redactor_of(settings)
+    work = await contextlib.AsyncExitStack().enter_async_context(
+        conversation_work(settings, pool, store, dispatcher, redactor, server_key(settings), limits.admit, metrics)
+    )
     services = Services(
         settings,
-        Rooms(dispatcher, room_means(settings, redactor_of(settings).value), beside),
+        Rooms(dispatcher, room_means(settings, redactor.value), beside),
         store,
         ViewReader(pool),
         ExportReader(pool),
@@ -71,6 +77,7 @@ async def _make() -> Any:
         limits,
         attendance,
         metrics,
+        work,
     )
     return create_app(services, verifier, Readiness(pool, []))
 

@@ -1,0 +1,95 @@
+"""The tool calls of a turn: each is recorded before it runs and once it has its result, which is data for the model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from ...domain.conversations.state import Running
+from ...domain.conversations.turn_events import ToolEnded, ToolStarted, ToolStatus, WantedCall
+from ...domain.conversations.wording import repaired
+from .means import RunnerMeans
+from .ports import Agent, ModelError, Tool
+from .steps import Steps
+
+UNKNOWN_OUTCOME = "outcome unknown: the call may have run before the server stopped; it was not run again"
+
+MAX_OUTPUT_CHARS = 64 * 1024
+"""Of a tool's result; what is longer is cut and says so."""
+
+GROUPS = "groups"
+"""The claim that names the groups of the asker."""
+
+_CUT = "\n(cut: the rest of this result is too long)"
+
+
+class _Result(Struct, frozen=True):
+    status: ToolStatus
+    output: str
+    classes: tuple[str, ...] = ()
+
+
+class Toolbox:
+    """The tools of one attempt. claims: of the asker's token. ends_at: loop time of the end of the turn."""
+
+    def __init__(
+        self,
+        means: RunnerMeans,
+        steps: Steps,
+        agent: Agent,
+        running: Running,
+        claims: Mapping[str, Sequence[str]],
+        ends_at: float,
+    ) -> None:
+        self._means = means
+        self._steps = steps
+        self._tools = {tool.spec.name: tool for tool in agent.tools}
+        self._running = running
+        self._groups = frozenset(claims.get(GROUPS, ()))
+        self._ends_at = ends_at
+
+    async def run(self, call: WantedCall, stopped: asyncio.Event) -> bool:
+        """Run a call that has no result; False where the turn was stopped while it ran: then nothing is recorded.
+
+        Once more only if the tool is declared idempotent. Raises ModelError where the turn takes too long.
+        """
+        tool = self._tools.get(call.name)
+        times = self._steps.progress.started.get(call.call_id, 0)
+        if times and (tool is None or not tool.is_idempotent):
+            classes = () if tool is None else (tool.data_class,)
+            return await self._record(call, _Result("unknown", UNKNOWN_OUTCOME, classes))
+        refusal = self._refusal(tool, call)
+        if tool is None or refusal is not None:
+            return await self._record(call, _Result("error", refusal or ""))
+        await self._means.at("before tool start")
+        await self._steps.record(ToolStarted(call.call_id, times + 1, "", ""))
+        await self._means.at("after tool start")
+        try:
+            async with asyncio.timeout_at(self._ends_at):
+                result = await tool.run(call.arguments, self._running.asker)
+        except TimeoutError:
+            raise ModelError("the turn took too long: a tool was still running") from None
+        await self._means.at("after tool")
+        if stopped.is_set():
+            return False
+        return await self._record(call, _Result(result.status, result.output, (tool.data_class,)))
+
+    def _refusal(self, tool: Tool | None, call: WantedCall) -> str | None:
+        """Why a call is not made, for the model."""
+        if tool is None:
+            return "there is no such tool"
+        if tool.groups and not tool.groups & self._groups:
+            return "whoever asks may not use this tool"
+        return tool.problem(call.arguments)
+
+    async def _record(self, call: WantedCall, result: _Result) -> bool:
+        output = repaired(result.output)
+        is_cut = len(output) > MAX_OUTPUT_CHARS
+        if is_cut:
+            output = output[:MAX_OUTPUT_CHARS] + _CUT
+        await self._means.at("before tool end")
+        await self._steps.record(ToolEnded(call.call_id, result.status, output, result.classes, "", "", is_cut))
+        await self._means.at("after tool end")
+        return True

@@ -1,0 +1,294 @@
+"""One turn, from its question to its one end: every step is recorded before the next is taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import structlog
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from ...domain.conversations.events import EnvelopeReceived, Failure, ReplyStatus
+from ...domain.conversations.judge import judge_interrupt
+from ...domain.conversations.prompt import unique_calls
+from ...domain.conversations.state import Conversation, Running
+from ...domain.conversations.turn_events import AttemptStarted, ModelAnswered, TurnEnded
+from ...domain.conversations.turns import Outcome, acknowledged_by, end_turn
+from ...domain.errors import LeaseLost, MinutebookError, TimedOut, Unavailable
+from .context import Prompt, Request, rebuild, request_of, stored_envelope
+from .held import Held
+from .means import RunnerMeans
+from .model_call import Heard, ModelCall
+from .ports import MAX_ATTEMPTS, Agent, Delta, ModelError, ModelRequest
+from .reply import Reply
+from .steps import NotOurs, Progress, Steps
+from .tools import Toolbox
+
+UNSIGNED = ""
+
+log = structlog.get_logger(__name__)
+
+
+class _Failed(Exception):
+    """The turn fails: what its asker is told, and for the log what happened."""
+
+    def __init__(self, reason: Failure, cause: str) -> None:
+        super().__init__(cause)
+        self.reason: Failure = reason
+
+
+class Turn:
+    """The running turn of a conversation that this runner has. prompt: what its model is shown, where that is known.
+
+    `consider` is told from outside of every move of the conversation; what interrupts the turn stops it at the next
+    place between two steps, or in the middle of the model's answer.
+    """
+
+    def __init__(self, means: RunnerMeans, held: Held, running: Running, prompt: Prompt | None) -> None:
+        self._means = means
+        self._held = held
+        self._running = running
+        self._prompt = prompt
+        self._stopped = asyncio.Event()
+        self._judged: dict[int, EnvelopeReceived | None] = {}
+        self._steps: Steps | None = None
+        self._execution = ""
+        self._reply: Reply | None = None
+        self._unsent: tuple[int, str] | None = None
+        self._sent = 0
+        self._unrecorded: dict[str, int] = {}
+        self._is_reserved = False
+        self._began_at = asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """Take the turn to its end. Raises LeaseLost; Unavailable and TimedOut where the database is away."""
+        try:
+            outcome = await self._outcome()
+        except (LeaseLost, Unavailable, TimedOut):
+            raise
+        except _Failed as failed:
+            outcome = self._failure(failed.reason, failed)
+        except ModelError as failed:
+            outcome = self._failure("model-error", failed)
+        except (NotOurs, LookupError, MinutebookError) as failed:
+            outcome = self._failure("turn-failed", failed)
+        except Exception as failed:  # noqa: BLE001 - a defect in one turn must not stop the conversation
+            outcome = self._failure("turn-failed", failed)
+        await self._end(outcome)
+
+    async def consider(self, state: Conversation) -> None:
+        """Judge what came behind the turn: a verified envelope of its asker's, or a close, stops it."""
+        running = state.running
+        if running is None or running.turn != self._running.turn:
+            return
+        new = [seq for seq in running.interrupts if seq not in self._judged]
+        if not new:
+            return
+        keyring = self._means.scribe.keyring
+        for found in await self._means.log.at(self._held.stream_id, new):
+            self._judged[found.event.seq] = judge_interrupt(state, stored_envelope(found), keyring)
+        if any(self._judged.values()):
+            self._stopped.set()
+
+    async def _outcome(self) -> Outcome:
+        means, running, held = self._means, self._running, self._held
+        await self.consider(held.state)
+        agent = means.agents.get(held.state.agent)
+        self._execution = means.scribe.execution(held.conversation_id, running.ord, running.kid)
+        steps = Steps(means.store, means.scribe, held, self._execution, means.retention_days(held.tenant))
+        progress = await steps.read()
+        if progress.version:
+            self._steps = steps
+        if self._stopped.is_set():
+            return self._interrupted(progress.text)
+        if progress.made and not progress.waiting() and not progress.made[-1].answer.calls:
+            return self._ended("completed", progress.text)  # all but the reply was recorded before a crash
+        if agent is None or not running.context_seq:
+            raise _Failed("turn-failed", "the agent is not in the settings, or has no context")
+        if progress.attempts >= MAX_ATTEMPTS:
+            raise _Failed("turn-failed", f"the turn was taken up {progress.attempts} times")
+        await self._reserve(agent)
+        prompt = self._prompt or await rebuild(means, held, running)
+        await means.at("before attempt")
+        self._steps = steps
+        await steps.record(
+            AttemptStarted(
+                held.conversation_id,
+                running.turn,
+                running.ord,
+                progress.attempts + 1,
+                held.epoch,
+                UNSIGNED,
+                UNSIGNED,
+            )
+        )
+        await means.at("after attempt")
+        means.notes.attempt()
+        means.deltas.began(held.stream_id, running.turn, progress.attempts + 1, held.epoch)
+        self._reply = Reply(means.redactor, self._show, progress.text)
+        return await self._generate(agent, prompt, self._reply)
+
+    async def _generate(self, agent: Agent, prompt: Prompt, reply: Reply) -> Outcome:
+        """Model calls and tool calls in turn, until an answer wants no tool."""
+        assert self._steps is not None  # noqa: S101 - _outcome made it
+        ends_at = asyncio.get_running_loop().time() + self._means.limits.turn_s
+        toolbox = Toolbox(self._means, self._steps, agent, self._running, prompt.claims, ends_at)
+        while True:
+            for call in self._steps.progress.waiting():
+                if await self._is_stopped() or not await toolbox.run(call, self._stopped):
+                    return self._interrupted(reply.text)
+            progress = self._steps.progress
+            if progress.made and not progress.made[-1].answer.calls:
+                return self._ended("completed", reply.text)
+            if await self._is_stopped():
+                return self._interrupted(reply.text)
+            request = request_of(self._means, self._held, agent, prompt, progress)
+            if isinstance(request, str):
+                raise _Failed(
+                    "denied" if request == "budget" else "turn-failed", f"the request is too large: {request}"
+                )
+            heard = await self._ask(agent, request, reply, ends_at)
+            if heard.cut == "interrupted":
+                return self._interrupted(reply.text)
+            await self._record(request, reply, heard)
+            if heard.cut is not None:
+                return self._ended("completed", reply.text)
+
+    def _next_request(self, agent: Agent, prompt: Prompt, progress: Progress) -> Request:
+        if len(progress.made) >= agent.max_steps:
+            raise _Failed("turn-failed", f"the turn took more than {agent.max_steps} model calls")
+        request = request_of(self._means, self._held, agent, prompt, progress)
+        if isinstance(request, str):
+            raise _Failed("denied" if request == "budget" else "turn-failed", f"the request is over its {request}")
+        return request
+
+    async def _ask(self, agent: Agent, request: Request, reply: Reply, ends_at: float) -> Heard:
+        reply.begin()
+        asked = ModelRequest(request.system, request.messages, request.tools, request.max_output_tokens)
+        call = ModelCall(agent.provider, asked, self._means.limits, self._stopped, ends_at, reply.hear)
+        await self._means.at("before model")
+        # Whatever becomes of the call, its prompt was paid for.
+        self._unrecorded = {"input": request.tokens, "output": 0}
+        try:
+            heard = await call.run()
+        finally:
+            self._unrecorded["output"] = agent.counter.count(reply.answer)
+        if heard.usage is not None:
+            self._unrecorded = {"input": heard.usage.input, "output": heard.usage.output}
+        await self._means.at("after model")
+        if heard.cut is None and not self._stopped.is_set():
+            reply.finish()
+        if self._stopped.is_set():
+            heard.cut = "interrupted"
+        return heard
+
+    async def _record(self, request: Request, reply: Reply, heard: Heard) -> None:
+        assert self._steps is not None  # noqa: S101 - _outcome made it
+        made = self._steps.progress.made
+        taken = [call.call_id for each in made for call in each.answer.calls]
+        event = ModelAnswered(
+            step=len(made) + 1,
+            text=reply.answer,
+            calls=unique_calls(heard.calls, taken) if heard.cut is None else (),
+            usage=self._unrecorded,
+            kid=UNSIGNED,
+            mac=UNSIGNED,
+            cut=UNSET if heard.cut is None else heard.cut,
+            request_cut=request.cut,
+        )
+        await self._means.at("before answer")
+        await self._steps.record(event, reply.redactions)
+        self._unrecorded = {}
+        await self._means.at("after answer")
+
+    async def _reserve(self, agent: Agent) -> None:
+        """The whole turn's tokens, before the first call (rules.md, law 26)."""
+        if not agent.tokens_per_day:
+            return
+        self._is_reserved = True
+        asker, tokens = self._running.asker, agent.tokens_per_turn
+        if not await self._means.tokens.reserve(self._execution, asker, agent.name, tokens, agent.tokens_per_day):
+            raise _Failed("denied", "the asker's tokens of the day do not suffice for another turn")
+
+    async def _is_stopped(self) -> bool:
+        """Look once more: what was appended a moment ago counts, too."""
+        if not self._stopped.is_set():
+            await self.consider(await self._held.look())
+        return self._stopped.is_set()
+
+    def _show(self, offset: int, text: str) -> None:
+        """Hand on what viewers may see. While the lease is in doubt it waits, and goes with what comes after it."""
+        if self._stopped.is_set():
+            return
+        if self._unsent is not None:
+            offset, text = self._unsent[0], self._unsent[1] + text
+        if not self._held.is_sure:
+            self._unsent = (offset, text)
+            return
+        self._unsent = None
+        if not self._sent:
+            self._means.notes.first_delta(asyncio.get_running_loop().time() - self._began_at)
+        self._sent = offset + len(text)
+        attempt = self._steps.progress.attempts if self._steps is not None else 0
+        self._means.deltas.put(Delta(self._held.stream_id, self._running.turn, attempt, offset, text, self._held.epoch))
+
+    def _interrupted(self, text: str) -> Outcome:
+        return self._ended("interrupted", text)
+
+    def _failure(self, reason: Failure, cause: Exception) -> Outcome:
+        """The asker gets a fixed reason and a number; the log gets the cause, once and without secrets."""
+        error_id = self._means.new_id()
+        said = self._means.scribe.redact(f"{type(cause).__name__}: {cause}")[0]
+        log.error("a turn failed", error_id=error_id, reason=reason, agent=self._held.state.agent, error=said)
+        recorded = "" if self._steps is None else self._steps.progress.text
+        text = recorded if self._reply is None else self._reply.text
+        return self._ended("failed", text, reason=reason, error_id=error_id)
+
+    def _ended(
+        self, status: ReplyStatus, text: str, *, reason: Failure | UnsetType = UNSET, error_id: str | UnsetType = UNSET
+    ) -> Outcome:
+        progress = Progress() if self._steps is None else self._steps.progress
+        usage = dict(progress.usage)
+        for kind, tokens in self._unrecorded.items():
+            usage[kind] = usage.get(kind, 0) + tokens
+        return Outcome(
+            status,
+            text,
+            progress.attempts,
+            progress.classes,
+            reason,
+            error_id,
+            usage or UNSET,
+            sent=max(self._sent, len(progress.text)),
+        )
+
+    async def _end(self, outcome: Outcome) -> None:
+        """Record the reply, then seal the steps; whatever is left after a crash, the next runner does (sealing.py)."""
+        means, held, turn = self._means, self._held, self._running.turn
+        if outcome.status == "interrupted":
+            stops = [each for each in self._judged.values() if each is not None]
+            noted = await means.seen_by.of(held.stream_id, turn)
+            outcome = replace(outcome, acknowledged=acknowledged_by(stops, turn, noted))
+        redactions = () if self._reply is None else self._reply.redactions
+        await means.at("before reply")
+        await held.decide(lambda state, _: end_turn(state, turn, outcome), redactions)
+        await means.at("after reply")
+        means.notes.turn(outcome.status, asyncio.get_running_loop().time() - self._began_at)
+        await means.deltas.ended(held.stream_id, turn)
+        usage = {} if outcome.usage is UNSET else outcome.usage
+        await finish(means, self._steps, self._execution, outcome.status, usage)
+        await means.at("after seal")
+
+
+async def finish(
+    means: RunnerMeans, steps: Steps | None, execution: str, status: ReplyStatus, usage: Mapping[str, int]
+) -> None:
+    """Seal the steps of a turn whose reply is recorded, and settle its tokens. Once or again, it is the same."""
+    if steps is not None and steps.progress.ended is None:
+        try:
+            await steps.record(TurnEnded(status, UNSIGNED, UNSIGNED), seal=True)
+        except NotOurs:
+            log.error("a turn's steps were written by somebody else")  # noqa: TRY400 - there is no more to say
+    if execution:
+        await means.tokens.settle(execution, sum(usage.values()))

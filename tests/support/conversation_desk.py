@@ -1,0 +1,233 @@
+"""Conversations over a real log without a server around them: commands, runners that can be ended, scripted models."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from appender_helpers import Pool
+from conversation_scenes import RING
+from minutebook.commands.conversations.encoding import Scribe
+from minutebook.commands.conversations.handlers import Conversations, Means
+from minutebook.commands.conversations.kind import conversation_kind, stream_of
+from minutebook.commands.conversations.means import RunnerMeans
+from minutebook.commands.conversations.ports import Agent, Delta, ModelPart, ModelProvider, ModelRequest
+from minutebook.commands.conversations.runner import Runner
+from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
+from minutebook.commands.mailbox import Answer
+from minutebook.domain.conversations.commands import InterruptTurn, SendTurn, StartConversation
+from minutebook.domain.conversations.counting import HeuristicCounter
+from minutebook.domain.conversations.events import ReplyRecorded, UserRecorded
+from minutebook.domain.principals import Caller, Principal
+from minutebook.infra.models.scripted import ScriptedProvider
+from minutebook.infra.postgres.appender import Appender
+from minutebook.infra.postgres.conversation_log import PostgresConversationLog
+from minutebook.infra.postgres.pool import make_pool
+from minutebook.infra.postgres.store import PostgresStore
+from minutebook.infra.postgres.token_ceiling import PostgresTokenCeiling
+from minutebook.infra.postgres.turn_seen import PostgresTurnSeen
+from minutebook.infra.postgres.turn_work import PostgresTurnWork
+from minutebook.infra.redaction.engine import Redactor
+from minutebook.infra.redaction.rules import shipped_rules
+from ulid_transform import ulid_now
+
+ALICE = Caller(Principal("human", "alice"), "acme", is_member=True)
+BOB = Caller(Principal("human", "bob"), "acme", is_member=True)
+REDACTOR = Redactor(shipped_rules())
+
+
+def agent_of(provider: ModelProvider | None = None, **fields: Any) -> Agent:
+    """An agent called `echo` with the scripted provider; `fields` win."""
+    plain: dict[str, Any] = {
+        "name": "echo",
+        "provider": ScriptedProvider() if provider is None else provider,
+        "system": "You are a test.",
+        "tools": (),
+        "counter": HeuristicCounter(),
+        "context_window": 128_000,
+        "reserve_output_tokens": 4096,
+        "max_steps": 8,
+        "summarizer": None,
+        "tokens_per_turn": 200_000,
+        "tokens_per_day": 0,
+        "digest": "d",
+    }
+    return Agent(**{**plain, **fields})
+
+
+class Sink:
+    """A DeltaSink that keeps everything."""
+
+    def __init__(self) -> None:
+        self.deltas: list[Delta] = []
+        self.begun: list[tuple[int, int, int]] = []
+        self.over: list[int] = []
+        self.heard = asyncio.Event()
+
+    def put(self, delta: Delta) -> None:
+        """See DeltaSink."""
+        self.deltas.append(delta)
+        self.heard.set()
+
+    def began(self, stream_id: int, turn: int, attempt: int, epoch: int) -> None:
+        """See DeltaSink."""
+        self.begun.append((turn, attempt, epoch))
+
+    async def ended(self, stream_id: int, turn: int) -> None:
+        """See DeltaSink."""
+        self.over.append(turn)
+
+    def text(self, turn: int, attempt: int = 1) -> str:
+        """What the viewers of an attempt have; raises AssertionError where an offset leaves a gap."""
+        said = ""
+        for delta in self.deltas:
+            if (delta.turn, delta.attempt) == (turn, attempt):
+                assert delta.offset == len(said)
+                said += delta.text
+        return said
+
+
+class Numbers:
+    """Notes that count."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.first_deltas: list[float] = []
+        self.turns: list[str] = []
+
+    def attempt(self) -> None:
+        """See Notes."""
+        self.attempts += 1
+
+    def first_delta(self, seconds: float) -> None:
+        """See Notes."""
+        self.first_deltas.append(seconds)
+
+    def turn(self, status: str, seconds: float) -> None:
+        """See Notes."""
+        self.turns.append(status)
+
+
+class Desk:
+    """One process: its commands and its runner, over a store that others share."""
+
+    def __init__(self, pool: Pool, appender: Appender, agents: Mapping[str, Agent], **fields: Any) -> None:
+        self.pool = pool
+        self.store = PostgresStore(pool, appender)
+        self.log = PostgresConversationLog(pool)
+        self.dispatcher = Dispatcher(self.store, Fingerprints(b"k" * 32), Bounds())
+        self.scribe = Scribe(RING, REDACTOR.value, ulid_now)
+        self.sink = Sink()
+        self.numbers = Numbers()
+        self.agents = dict(agents)
+        self.runner_means = RunnerMeans(
+            **{
+                "holder": ulid_now(),
+                "dispatcher": self.dispatcher,
+                "store": self.store,
+                "leases": self.store,
+                "scribe": self.scribe,
+                "log": self.log,
+                "work": PostgresTurnWork(pool),
+                "tokens": PostgresTokenCeiling(pool),
+                "seen_by": PostgresTurnSeen(pool),
+                "agents": self.agents,
+                "deltas": self.sink,
+                "redactor": REDACTOR.stream,
+                "new_id": ulid_now,
+                "now": lambda: datetime.now(UTC),
+                "retention_days": lambda _: 90,
+                "notes": self.numbers,
+                **fields,
+            }
+        )
+        self.runner = Runner(self.runner_means)
+        self.conversations = Conversations(self.handler_means())
+
+    def handler_means(self, **fields: Any) -> Means:
+        """What the commands work with; `fields` win."""
+        plain: dict[str, Any] = {
+            "dispatcher": self.dispatcher,
+            "scribe": self.scribe,
+            "log": self.log,
+            "tokens": self.runner_means.tokens,
+            "seen_by": self.runner_means.seen_by,
+            "agents": self.agents,
+            "new_id": ulid_now,
+            "entropy": lambda: secrets.randbits(130),
+            "name_bits": lambda text: int.from_bytes(hashlib.sha256(text.encode()).digest(), "big"),
+            "now": self.runner_means.now,
+            "retention_days": lambda _: 90,
+            "admit": lambda _: lambda: None,
+            "poke": self.runner.poke,
+        }
+        return Means(**{**plain, **fields})
+
+    async def start(self, caller: Caller = ALICE, **fields: Any) -> str:
+        """A new conversation's id."""
+        answer = await self.conversations.start(caller, StartConversation("echo", **fields), None)
+        return answer.body["id"]
+
+    async def send(self, conversation: str, text: str, key: str | None = None, **fields: Any) -> Answer:
+        """One message of alice's."""
+        return await self.conversations.send(ALICE, conversation, SendTurn(text, **fields), key)
+
+    async def interrupt(self, conversation: str, **fields: Any) -> Answer:
+        """Alice's stop."""
+        return await self.conversations.interrupt(ALICE, conversation, InterruptTurn(**fields), None)
+
+    async def records(self, conversation: str) -> list[UserRecorded | ReplyRecorded]:
+        """Every verified record of the log, in its order."""
+        return [event for event in await self.events(conversation) if isinstance(event, UserRecorded | ReplyRecorded)]
+
+    async def events(self, conversation: str) -> list[Any]:
+        """Every event of the log, as it is read with the keys."""
+        head = await self.store.head(stream_of(conversation))
+        assert head is not None
+        kind = conversation_kind(RING, conversation)
+        stored = await self.store.read_for_fold(head.id, 0, 100_000)
+        return [kind.verifier.decode(event) for event in stored]
+
+    async def done(self, within_s: float = 20.0) -> None:
+        """Returns once this process works at nothing."""
+        async with asyncio.timeout(within_s):
+            await self.runner.idle()
+
+
+@contextlib.asynccontextmanager
+async def desk(
+    url: str, agents: Mapping[str, Agent] | None = None, *, connections: int = 6, **fields: Any
+) -> AsyncGenerator[Desk]:
+    """A process over the database; at the end it lets everything go. No sweep runs but those that a test makes."""
+    pool = make_pool(url, "app", max_size=connections, statement_timeout_ms=20_000)
+    await pool.open(wait=True, timeout=20)
+    appender = Appender(pool, writers=1)
+    appender.start()
+    made = Desk(pool, appender, {"echo": agent_of()} if agents is None else agents, **fields)
+    try:
+        yield made
+    finally:
+        await made.runner.close()
+        await appender.close()
+        await pool.close()
+
+
+class Script:
+    """A provider of a test's own: `answer` gives the parts of a request; `asked` holds all requests."""
+
+    name = "script"
+
+    def __init__(self, answer: Callable[[ModelRequest], AsyncIterator[ModelPart]]) -> None:
+        self._answer = answer
+        self.asked: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelPart]:
+        """See ModelProvider."""
+        self.asked.append(request)
+        async for part in self._answer(request):
+            yield part
