@@ -104,6 +104,7 @@ class DatabaseSettings(SecretSection, frozen=True):
     auditor_url: Annotated[
         str | None, Meta(description="URL of the role that verifies the log.", extra={"secret": True})
     ] = None
+    eraser_url: Annotated[str | None, Meta(description="URL of the role that erases.", extra={"secret": True})] = None
     listen_url: Annotated[
         str | None,
         Meta(

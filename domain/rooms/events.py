@@ -176,6 +176,7 @@ class PayloadErased(Event, frozen=True):
 
     type: ClassVar[str] = "state_changed"
     erased_seq: int
+    reason: str | UnsetType = UNSET
     kind: Literal["payload_erased"] = "payload_erased"
 
 

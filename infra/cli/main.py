@@ -12,6 +12,7 @@ from . import (
     bridge,
     demo,
     doctor,
+    erase,
     export,
     play,
     rebuild,
@@ -37,7 +38,7 @@ VERBS = {
     "Server": (serve.serve, token.token, demo.demo),
     "Rooms": (tail.tail, play.play, bridge.bridge),
     "Log": (verify.verify, export.export, rebuild.rebuild),
-    "Operations": (doctor.doctor, retention.retention, admin.migrate, sql.sql, restored.restored),
+    "Operations": (doctor.doctor, retention.retention, erase.erase, admin.migrate, sql.sql, restored.restored),
 }
 """Every verb, under the heading of the help that it stands in."""
 

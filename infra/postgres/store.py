@@ -37,11 +37,14 @@ _ENTRY = (
 )
 _ENTRIES = f"{_ENTRY} WHERE e.stream_id = %s AND e.seq > %s AND e.seq < %s ORDER BY e.seq LIMIT %s"
 _ENTRIES_AT = f"{_ENTRY} WHERE e.stream_id = %s AND e.seq = ANY(%s::bigint[]) ORDER BY e.seq"
-_SAVE_SNAPSHOT = (
+SAVE_SNAPSHOT = (
     "INSERT INTO minutebook.snapshots AS n (stream_id, seq, schema, state) VALUES (%s, %s, %s, %s::jsonb)"
     " ON CONFLICT (stream_id) DO UPDATE SET seq = EXCLUDED.seq, schema = EXCLUDED.schema, state = EXCLUDED.state"
-    " WHERE n.schema <> EXCLUDED.schema OR n.seq < EXCLUDED.seq"
+    # A snapshot that an erasure took away is replaced only by one that knows of it (functions/28_erasure.sql).
+    " WHERE n.seq < EXCLUDED.seq OR n.schema NOT IN (EXCLUDED.schema, 'erased')"
 )
+"""Keeps a snapshot: stream, seq, schema, state."""
+
 _ANSWER = (
     "SELECT encode(k.fingerprint, 'hex'), k.status, k.body FROM minutebook.idempotency k"
     " WHERE k.tenant = %s AND k.caller = %s AND k.operation = %s AND k.scope = %s AND k.key = %s"
@@ -130,7 +133,7 @@ class PostgresStore:
         try:
             async with self._pool.connection() as connection:
                 await connection.execute(
-                    _SAVE_SNAPSHOT, (stream_id, snapshot.seq, snapshot.schema, snapshot.state), prepare=True
+                    SAVE_SNAPSHOT, (stream_id, snapshot.seq, snapshot.schema, snapshot.state), prepare=True
                 )
         except Exception as error:
             raise translate(error) from error

@@ -99,11 +99,12 @@ BEGIN
         SET version = n.seq, bytes = s.bytes + n.added, head_hash = n.hash, last_ts = n.ts
         FROM (
             SELECT DISTINCT ON (c.stream_id) c.stream_id, c.seq, c.hash, c.ts, c.version,
-                sum(c.bytes) OVER (PARTITION BY c.stream_id) AS added
+                sum(c.bytes) OVER (PARTITION BY c.stream_id) AS added,
+                bool_and(c.is_late_erasure) OVER (PARTITION BY c.stream_id) AS may_be_sealed
             FROM (
-                SELECT r.stream_id, r.seq, r.hash, r.ts, r.bytes, r.version, CASE
+                SELECT r.stream_id, r.seq, r.hash, r.ts, r.bytes, r.version, r.is_late_erasure, CASE
                     WHEN r.version IS NULL THEN 'MB001 event of a stream that does not exist'
-                    WHEN r.sealed THEN 'MB002 the stream is sealed'
+                    WHEN r.sealed AND NOT r.is_late_erasure THEN 'MB002 the stream is sealed'
                     WHEN r.seq <> coalesce(lag(r.seq) OVER w, r.version) + 1
                         THEN 'MB003 seq does not follow the stream'
                     WHEN NOT r.is_whole
@@ -123,6 +124,8 @@ BEGIN
                     SELECT i.stream_id, i.seq, i.hash, i.prev_hash, i.ts, i.bytes, s.version, s.sealed, s.head_hash,
                         s.last_ts, minutebook.is_event_whole(i.id, i.origin, i.origin_client, i.origin_key) AS is_whole,
                         i.payload IS NULL AS is_erased,
+                        CASE WHEN s.sealed THEN minutebook.is_late_erasure(i.stream_id, i.seq, i.type, i.origin, i.payload)
+                            ELSE false END AS is_late_erasure,
                         CASE WHEN i.payload IS NULL OR i.ts > clock_timestamp() OR i.ts < statement_timestamp()
                             THEN minutebook.is_copy(i.seq, i.type, i.schema_version, i.actor_kind, i.actor_id,
                                 i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
@@ -142,7 +145,7 @@ BEGIN
             WHERE c.fault IS NULL OR minutebook.refuse(c.fault)
             ORDER BY c.stream_id, c.seq DESC
         ) n
-        WHERE s.id = ANY (ARRAY[n.stream_id]) AND s.version = n.version AND NOT s.sealed;
+        WHERE s.id = ANY (ARRAY[n.stream_id]) AND s.version = n.version AND (NOT s.sealed OR n.may_be_sealed);
     END IF;
     -- An update that waited for somebody else's looks at the row as it is then.
     GET DIAGNOSTICS v_moved = ROW_COUNT;
@@ -741,6 +744,23 @@ $$;
 
 ALTER FUNCTION minutebook.feed_switch_v1(p_on boolean) OWNER TO minutebook_owner;
 
+-- Name: forget_snapshot(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.forget_snapshot() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    INSERT INTO minutebook.snapshots AS n (stream_id, seq, schema, state)
+    SELECT s.id, s.version, 'erased', '{}' FROM minutebook.streams s WHERE s.id = NEW.stream_id
+    ON CONFLICT ON CONSTRAINT snapshots_pkey DO UPDATE
+        SET seq = greatest(n.seq, EXCLUDED.seq), schema = EXCLUDED.schema, state = EXCLUDED.state;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.forget_snapshot() OWNER TO minutebook_owner;
+
 -- Name: fork_v1(text, bigint, text, json, bigint, bigint, json, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.fork_v1(p_source text, p_seq bigint, p_stream text, p_event json, p_max_events bigint, p_max_bytes bigint, p_key json DEFAULT NULL::json, p_notify boolean DEFAULT true) RETURNS TABLE(outcome text, seq bigint, event_id text, chain text, ts text, bytes bigint, status integer, body text, source_chain text)
@@ -873,6 +893,7 @@ BEGIN
         v_at := least(v_at + 256, p_seq);
     END LOOP;
     PERFORM set_config('minutebook.fork_source', '', true);
+    INSERT INTO minutebook.forks (stream_id, source_id, through_seq) VALUES (v_stream_id, v_source.id, p_seq);
 
     -- Rows without a hash are stamped as they enter (10_guard_event_insert.sql).
     INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role, origin,
@@ -965,7 +986,7 @@ BEGIN
     WHERE s.id = NEW.stream_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'event of a stream that does not exist' USING ERRCODE = 'MB001';
-    ELSIF v_sealed THEN
+    ELSIF v_sealed AND NOT minutebook.is_late_erasure(NEW.stream_id, NEW.seq, NEW.type, NEW.origin, NEW.payload) THEN
         RAISE EXCEPTION 'the stream is sealed' USING ERRCODE = 'MB002';
     ELSIF NEW.seq < 1 OR (NEW.seq > 1 AND v_prev_hash IS NULL) THEN
         RAISE EXCEPTION 'seq % does not follow the stream', NEW.seq USING ERRCODE = 'MB003';
@@ -1193,6 +1214,32 @@ $_$;
 
 ALTER FUNCTION minutebook.is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text) OWNER TO minutebook_owner;
 
+-- Name: is_late_erasure(bigint, bigint, text, text, jsonb); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.is_late_erasure(p_stream_id bigint, p_seq bigint, p_type text, p_origin text, p_payload jsonb) RETURNS boolean
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    v_seq text := p_payload ->> 'erasedSeq';
+BEGIN
+    IF p_type <> 'state_changed' OR p_origin <> 'broker' OR p_payload ->> 'kind' IS DISTINCT FROM 'payload_erased'
+        OR p_payload - ARRAY['kind', 'erasedSeq', 'reason'] <> '{}'
+        OR jsonb_typeof(p_payload -> 'erasedSeq') IS DISTINCT FROM 'number' OR v_seq !~ '^[1-9][0-9]{0,17}$'
+    THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (
+        SELECT FROM minutebook.events e
+        WHERE e.stream_id = p_stream_id AND e.seq = v_seq::bigint AND e.seq < p_seq AND e.payload IS NOT NULL)
+        AND NOT EXISTS (
+        SELECT FROM minutebook.events n
+        WHERE n.stream_id = p_stream_id AND n.seq > v_seq::bigint AND n.seq < p_seq AND n.origin <> 'harness'
+          AND n.payload @> jsonb_build_object('kind', 'payload_erased', 'erasedSeq', v_seq::bigint));
+END
+$_$;
+
+ALTER FUNCTION minutebook.is_late_erasure(p_stream_id bigint, p_seq bigint, p_type text, p_origin text, p_payload jsonb) OWNER TO minutebook_owner;
+
 -- Name: is_purge_whole(bigint[]); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.is_purge_whole(p_stream_ids bigint[]) RETURNS boolean
@@ -1259,6 +1306,58 @@ END
 $$;
 
 ALTER FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_holder text, p_ttl_s integer) OWNER TO minutebook_owner;
+
+-- Name: name_erasure_v1(text, bigint, text, text, text[], boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) RETURNS TABLE(outcome text, stream_id bigint, named_by bigint, copies text[])
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    v_stream record;
+    v_event record;
+    v_outcome text;
+    v_named_by bigint;
+    v_copies text[];
+BEGIN
+    IF p_is_dry THEN
+        SELECT s.id, s.version, s.held INTO v_stream FROM minutebook.streams s WHERE s.name = p_stream AND s.kind = 'room';
+    ELSE
+        SELECT s.id, s.version, s.held INTO v_stream FROM minutebook.streams s WHERE s.name = p_stream AND s.kind = 'room'
+        FOR UPDATE;
+    END IF;
+    SELECT e.payload IS NULL AS is_gone, e.type IN ('message', 'handoff', 'tool_call', 'tool_result')
+        OR (e.type = 'state_changed' AND e.origin = 'harness') AS is_words INTO v_event
+    FROM minutebook.events e WHERE e.stream_id = v_stream.id AND e.seq = p_seq;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'not_found', NULL::bigint, NULL::bigint, '{}'::text[];
+        RETURN;
+    END IF;
+    SELECT coalesce(array_agg(s.name ORDER BY s.id), '{}') INTO v_copies
+    FROM minutebook.forks f JOIN minutebook.streams s ON s.id = f.stream_id
+    WHERE f.source_id = v_stream.id AND f.through_seq >= p_seq;
+    SELECT max(n.seq) INTO v_named_by FROM minutebook.events n
+    WHERE n.stream_id = v_stream.id AND n.seq > p_seq AND n.origin <> 'harness'
+      AND n.payload @> jsonb_build_object('kind', 'payload_erased', 'erasedSeq', p_seq);
+    v_outcome := CASE WHEN NOT v_event.is_words THEN 'not_words' WHEN v_event.is_gone THEN 'gone'
+        WHEN v_stream.held THEN 'held' ELSE 'named' END;
+    IF v_outcome = 'named' AND NOT p_is_dry AND v_named_by IS NULL THEN
+        v_named_by := v_stream.version + 1;
+        -- A row without a hash is stamped as it enters (10_guard_event_insert.sql).
+        INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, origin,
+            redactions, classes, payload)
+        VALUES (v_stream.id, v_named_by, p_id, 'state_changed', 1, 'system', 'minutebook', 'broker', p_redactions, '{}',
+            jsonb_build_object('kind', 'payload_erased', 'erasedSeq', p_seq, 'reason', p_reason));
+    END IF;
+    IF v_outcome = 'named' AND NOT p_is_dry THEN
+        PERFORM pg_notify('minutebook', v_stream.id::text);
+    END IF;
+    RETURN QUERY SELECT v_outcome, v_stream.id, v_named_by, v_copies;
+END
+$$;
+
+ALTER FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) OWNER TO minutebook_owner;
 
 -- Name: netstrings(text[]); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -2108,6 +2207,16 @@ CREATE TABLE minutebook.feed_queue (
 
 ALTER TABLE minutebook.feed_queue OWNER TO minutebook_owner;
 
+-- Name: forks; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.forks (
+    stream_id bigint NOT NULL,
+    source_id bigint NOT NULL,
+    through_seq bigint NOT NULL
+);
+
+ALTER TABLE minutebook.forks OWNER TO minutebook_owner;
+
 -- Name: holds; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.holds (
@@ -2506,6 +2615,11 @@ ALTER TABLE ONLY minutebook.feed
 ALTER TABLE ONLY minutebook.feed_queue
     ADD CONSTRAINT feed_queue_pkey PRIMARY KEY (txid, stream_id, from_seq);
 
+-- Name: forks forks_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.forks
+    ADD CONSTRAINT forks_pkey PRIMARY KEY (stream_id);
+
 -- Name: holds holds_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.holds
@@ -2648,6 +2762,10 @@ CREATE UNIQUE INDEX events_origin_key ON minutebook.events USING btree (origin_c
 
 CREATE INDEX feed_queue_stream ON minutebook.feed_queue USING btree (stream_id, txid);
 
+-- Name: forks_by_source; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX forks_by_source ON minutebook.forks USING btree (source_id);
+
 -- Name: idempotency_created; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX idempotency_created ON minutebook.idempotency USING brin (created_at);
@@ -2717,6 +2835,12 @@ CREATE INDEX room_list_lent ON minutebook_views.room_list USING btree (stream_id
 CREATE TRIGGER events_advance AFTER INSERT ON minutebook.events REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION minutebook.advance_streams();
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_advance;
+
+-- Name: events events_forget_snapshot; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_forget_snapshot AFTER UPDATE ON minutebook.events FOR EACH ROW EXECUTE FUNCTION minutebook.forget_snapshot();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_forget_snapshot;
 
 -- Name: events events_guard_change; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
@@ -2822,6 +2946,11 @@ CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF sta
 
 ALTER TABLE ONLY minutebook.conversations
     ADD CONSTRAINT conversations_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: forks forks_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.forks
+    ADD CONSTRAINT forks_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: holds holds_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -3068,6 +3197,10 @@ GRANT ALL ON FUNCTION minutebook.feed_advance_v1(p_limit integer) TO minutebook_
 
 REVOKE ALL ON FUNCTION minutebook.feed_switch_v1(p_on boolean) FROM PUBLIC;
 
+-- Name: FUNCTION forget_snapshot(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.forget_snapshot() FROM PUBLIC;
+
 -- Name: FUNCTION fork_v1(p_source text, p_seq bigint, p_stream text, p_event json, p_max_events bigint, p_max_bytes bigint, p_key json, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.fork_v1(p_source text, p_seq bigint, p_stream text, p_event json, p_max_events bigint, p_max_bytes bigint, p_key json, p_notify boolean) FROM PUBLIC;
@@ -3114,6 +3247,10 @@ REVOKE ALL ON FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_ve
 
 REVOKE ALL ON FUNCTION minutebook.is_event_whole(p_id text, p_origin text, p_origin_client text, p_origin_key text) FROM PUBLIC;
 
+-- Name: FUNCTION is_late_erasure(p_stream_id bigint, p_seq bigint, p_type text, p_origin text, p_payload jsonb); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.is_late_erasure(p_stream_id bigint, p_seq bigint, p_type text, p_origin text, p_payload jsonb) FROM PUBLIC;
+
 -- Name: FUNCTION is_purge_whole(p_stream_ids bigint[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.is_purge_whole(p_stream_ids bigint[]) FROM PUBLIC;
@@ -3128,6 +3265,11 @@ GRANT ALL ON FUNCTION minutebook.lease_drop_v1(p_stream text, p_purpose text, p_
 
 REVOKE ALL ON FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_holder text, p_ttl_s integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_holder text, p_ttl_s integer) TO minutebook_app;
+
+-- Name: FUNCTION name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) TO minutebook_eraser;
 
 -- Name: FUNCTION netstrings(p_values text[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -3358,6 +3500,11 @@ GRANT SELECT ON TABLE minutebook.feed TO minutebook_auditor;
 
 GRANT SELECT ON TABLE minutebook.feed_queue TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.feed_queue TO minutebook_auditor;
+
+-- Name: TABLE forks; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.forks TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.forks TO minutebook_auditor;
 
 -- Name: TABLE holds; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -36,6 +36,7 @@ CALLERS = {
     "feed_advance_v1": {"app", "auditor"},
     "fork_v1": {"app"},
     "hold_closed_v1": {"app"},
+    "name_erasure_v1": {"eraser"},
     "turn_work_done_v1": {"app"},
     "turn_seen_v1": {"app"},
     "deltas_put_v1": {"app"},
@@ -58,6 +59,8 @@ DEFINERS = {
     "feed_advance_v1",
     "fork_v1",
     "hold_closed_v1",
+    "forget_snapshot",
+    "name_erasure_v1",
     "turn_work_done_v1",
     "turn_seen_v1",
     "deltas_put_v1",
@@ -261,6 +264,9 @@ def test_law_6_guards_of_retention_and_eraser_ignore_the_callers_names(any_datab
         erase = f"UPDATE minutebook.events SET payload = NULL, salt = NULL {where} "
         assert verdict(eraser, f"{erase} 2::pg_catalog.int8") == "MB010"
         assert verdict(eraser, f"{erase} 1::pg_catalog.int8") == "passed, rows: 1"
+        name = "SELECT outcome FROM minutebook.name_erasure_v1('room:aaaaaaaa', 2, '01J00000000000000000000000',"
+        assert one(eraser, f"{name} 'x', '{{}}', true)") == one(eraser, f"{name} 'x', '{{}}', false)") == "named"
+        assert verdict(eraser, f"{erase} 2::pg_catalog.int8") == "passed, rows: 1"
     with any_database.connect("retention") as retention:
         walk_in(retention)
         assert verdict(retention, "DELETE FROM minutebook.events WHERE false") == "passed, rows: 0"

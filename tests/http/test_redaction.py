@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 from bad_input import JSON, refused
 from live_server import LiveServer, follow, open_room
@@ -17,7 +16,7 @@ from minutebook.domain.ids import short_id
 from minutebook.infra.dev_issuer import DevelopmentIssuer
 from minutebook.infra.server_key import server_key
 from minutebook.infra.settings_load import load
-from psycopg import sql
+from table_rows import rows
 
 TOKEN = "ghp_" + "aB3dE5" * 6
 JWT = "eyJ" + "hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJodW1hbjphbGljZSJ9." + "c2lnbmF0dXJlLWluLWJhc2U2NA"
@@ -159,18 +158,6 @@ def plant_in_refusals(scene: Scene) -> None:
     alike = {"items": [{"stream": "events", "seq": 99, "type": "turn", "payload": {"Phase": JWT, TOKEN: 1}}]}
     assert scene.say(scene.bridge, "POST", "/v1/bridge/events", json=alike).status_code == 422
     assert scene.server.client().get("/v1/rooms", headers={"authorization": f"Bearer {JWT}"}).status_code == 401
-
-
-def rows(connection: psycopg.Connection) -> Iterator[tuple[str, str]]:
-    """Every row of every table of the product as text, with the table's name."""
-    tables = connection.execute(
-        "SELECT table_schema, table_name FROM information_schema.tables"
-        " WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('pg_catalog', 'information_schema')"
-    ).fetchall()
-    for schema, name in tables:
-        table = sql.Identifier(schema, name)
-        for row in connection.execute(sql.SQL("SELECT each::text FROM {} AS each").format(table)):
-            yield f"{schema}.{name}", row[0]
 
 
 def holds(text: str, planted: list[str]) -> list[str]:

@@ -237,7 +237,9 @@ def test_a_secret_whose_variable_is_missing_stops_with_its_key(tmp_path: Path, e
     assert "DB_URL" in message
 
 
-@pytest.mark.parametrize("name", ["url", "ownerUrl", "projectorUrl", "retentionUrl", "auditorUrl", "listenUrl"])
+@pytest.mark.parametrize(
+    "name", ["url", "ownerUrl", "projectorUrl", "retentionUrl", "auditorUrl", "eraserUrl", "listenUrl"]
+)
 def test_no_refusal_and_no_repr_shows_a_secret(tmp_path: Path, name: str) -> None:
     rest = "" if name == "url" else f"url = '{SECRET}'\n"
     settings = loaded(tmp_path, f"[database]\n{rest}{name} = '{SECRET}'")

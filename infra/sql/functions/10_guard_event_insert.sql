@@ -16,7 +16,7 @@ BEGIN
     WHERE s.id = NEW.stream_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'event of a stream that does not exist' USING ERRCODE = 'MB001';
-    ELSIF v_sealed THEN
+    ELSIF v_sealed AND NOT minutebook.is_late_erasure(NEW.stream_id, NEW.seq, NEW.type, NEW.origin, NEW.payload) THEN
         RAISE EXCEPTION 'the stream is sealed' USING ERRCODE = 'MB002';
     ELSIF NEW.seq < 1 OR (NEW.seq > 1 AND v_prev_hash IS NULL) THEN
         RAISE EXCEPTION 'seq % does not follow the stream', NEW.seq USING ERRCODE = 'MB003';

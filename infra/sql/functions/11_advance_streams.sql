@@ -46,11 +46,12 @@ BEGIN
         SET version = n.seq, bytes = s.bytes + n.added, head_hash = n.hash, last_ts = n.ts
         FROM (
             SELECT DISTINCT ON (c.stream_id) c.stream_id, c.seq, c.hash, c.ts, c.version,
-                sum(c.bytes) OVER (PARTITION BY c.stream_id) AS added
+                sum(c.bytes) OVER (PARTITION BY c.stream_id) AS added,
+                bool_and(c.is_late_erasure) OVER (PARTITION BY c.stream_id) AS may_be_sealed
             FROM (
-                SELECT r.stream_id, r.seq, r.hash, r.ts, r.bytes, r.version, CASE
+                SELECT r.stream_id, r.seq, r.hash, r.ts, r.bytes, r.version, r.is_late_erasure, CASE
                     WHEN r.version IS NULL THEN 'MB001 event of a stream that does not exist'
-                    WHEN r.sealed THEN 'MB002 the stream is sealed'
+                    WHEN r.sealed AND NOT r.is_late_erasure THEN 'MB002 the stream is sealed'
                     WHEN r.seq <> coalesce(lag(r.seq) OVER w, r.version) + 1
                         THEN 'MB003 seq does not follow the stream'
                     WHEN NOT r.is_whole
@@ -70,6 +71,8 @@ BEGIN
                     SELECT i.stream_id, i.seq, i.hash, i.prev_hash, i.ts, i.bytes, s.version, s.sealed, s.head_hash,
                         s.last_ts, minutebook.is_event_whole(i.id, i.origin, i.origin_client, i.origin_key) AS is_whole,
                         i.payload IS NULL AS is_erased,
+                        CASE WHEN s.sealed THEN minutebook.is_late_erasure(i.stream_id, i.seq, i.type, i.origin, i.payload)
+                            ELSE false END AS is_late_erasure,
                         CASE WHEN i.payload IS NULL OR i.ts > clock_timestamp() OR i.ts < statement_timestamp()
                             THEN minutebook.is_copy(i.seq, i.type, i.schema_version, i.actor_kind, i.actor_id,
                                 i.actor_role, i.run_id, i.caused_by, i.origin, i.ts, i.redactions, i.classes,
@@ -89,7 +92,7 @@ BEGIN
             WHERE c.fault IS NULL OR minutebook.refuse(c.fault)
             ORDER BY c.stream_id, c.seq DESC
         ) n
-        WHERE s.id = ANY (ARRAY[n.stream_id]) AND s.version = n.version AND NOT s.sealed;
+        WHERE s.id = ANY (ARRAY[n.stream_id]) AND s.version = n.version AND (NOT s.sealed OR n.may_be_sealed);
     END IF;
     -- An update that waited for somebody else's looks at the row as it is then.
     GET DIAGNOSTICS v_moved = ROW_COUNT;

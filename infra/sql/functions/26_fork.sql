@@ -180,6 +180,7 @@ BEGIN
         v_at := least(v_at + 256, p_seq);
     END LOOP;
     PERFORM set_config('minutebook.fork_source', '', true);
+    INSERT INTO minutebook.forks (stream_id, source_id, through_seq) VALUES (v_stream_id, v_source.id, p_seq);
 
     -- Rows without a hash are stamped as they enter (10_guard_event_insert.sql).
     INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, actor_role, origin,

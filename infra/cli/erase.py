@@ -1,0 +1,57 @@
+"""`minutebook erase ROOM SEQ`: the words of one event go, here and in every fork."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from ulid_transform import ulid_now
+
+from ...domain.rooms.commands import MAX_REASON_BYTES
+from ..postgres.erasure import Erased, Erasure, ErasureRefused
+from ..postgres.erasure import erase as erase_everywhere
+from ..redaction.setup import redactor_of
+from .access import room_of
+from .common import FINDING, USAGE, DataDir, Json, database_of, fail, guarded, print_json, settings_of
+from .render import printable, say
+
+
+def erase(
+    room: Annotated[str, typer.Argument(metavar="ROOM", help="The room's id.")],
+    seq: Annotated[int, typer.Argument(metavar="SEQ", help="The event whose words go.")],
+    reason: Annotated[str, typer.Option(help="Why, for the log of each room that has it.")],
+    data_dir: DataDir = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say where it is.")] = False,
+    json: Json = False,
+) -> None:
+    """Erase the words of one event, in its room and in all forks that copied it, closed ones too; the chain stays."""
+    with guarded():
+        stream = f"room:{room_of(room)}"
+        if seq < 1:
+            fail("SEQ is the place of an event, 1 or more.", USAGE)
+        if not 0 < len(reason.encode()) <= MAX_REASON_BYTES:
+            fail(f"--reason must have 1 to {MAX_REASON_BYTES} bytes.", USAGE)
+        settings = settings_of(data_dir)
+        shown, redactions = redactor_of(settings).text(reason)
+        with database_of(settings) as database:
+            erasing = erase_everywhere(
+                database.url("eraser"), Erasure(stream, seq, shown, redactions), ulid_now, dry_run=dry_run
+            )
+            try:
+                found = asyncio.run(erasing)
+            except ErasureRefused as error:
+                fail(printable(str(error)), FINDING)
+        if json:
+            print_json({"isDryRun": dry_run, "streams": msgspec.to_builtins(found)})
+        else:
+            _print(found, dry_run=dry_run)
+
+
+def _print(found: list[Erased], *, dry_run: bool) -> None:
+    for each in found:
+        done: Any = "was erased before"
+        if each.was_there:
+            done = "would be erased" if dry_run else f"erased, as entry {each.named_by} says"
+        say(f"{each.stream}: {done}")
