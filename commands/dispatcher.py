@@ -72,7 +72,7 @@ class Dispatcher:
         if key is None:
             return None
         fingerprint = self._fingerprints.of(command)
-        return Key(caller.tenant, str(caller.principal), operation, scope, key, fingerprint, status, answer or {})
+        return Key(caller.tenant, _who(caller), operation, scope, key, fingerprint, status, answer or {})
 
     async def run(
         self,
@@ -187,6 +187,13 @@ class Dispatcher:
         for stream in list(self._mailboxes)[: max(0, len(self._mailboxes) - self._bounds.cached_streams)]:
             if self._mailboxes[stream].is_idle:
                 del self._mailboxes[stream]
+
+
+def _who(caller: Caller) -> str:
+    """Who has a key: somebody who acts for a person has keys of their own. No name holds the separator."""
+    if caller.delegate is None:
+        return str(caller.principal)
+    return f"{caller.delegate}\x1f{caller.principal}"
 
 
 def _retrieve(done: asyncio.Future[Answer]) -> None:

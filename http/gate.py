@@ -33,6 +33,9 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
+FOR_DELEGATES = frozenset({"/v1/session", "/v1/openapi.json"})
+"""Routes beside the conversations' that a token with an actor may call: acting for a person in a room is not built."""
+
 TOKEN_PARAMETERS = frozenset({"token", "access_token", "id_token", "auth", "authorization", "bearer", "jwt"})
 """Query parameters that a token would ride in, and from there get into logs (fault B38)."""
 
@@ -102,7 +105,7 @@ class Gate:
                 raise Unauthenticated(NO_CREDENTIAL)
             token = cookie
         caller = await self._verifier.verify(token)
-        if caller.delegate is not None and not _is_conversation(scope):
+        if caller.delegate is not None and scope["path"] not in FOR_DELEGATES and not _is_conversation(scope):
             raise Forbidden("A token that acts for somebody is for conversations only.")
         if bearer is None and scope["method"] not in SAFE_METHODS and not self._origins.may_use_cookie(headers):
             raise _RefusedError("bad_origin", "A session cookie changes things from the server's own pages only.")

@@ -57,17 +57,17 @@ class DevelopmentIssuer:
         room: str | None = None,
         role: str | None = None,
         client: str | None = None,
+        act: Principal | None = None,
     ) -> str:
         """A signed token for `ttl_s` seconds (1 to MAX_TTL_S) from `now` (Unix seconds).
 
         `room` and `role` are for agents, which need a room. `client`: the name of a command-line client; every one that
-        this issuer names is one (rooms.md, Principals). Raises Invalid naming the bad argument.
+        this issuer names is one (rooms.md, Principals). `act`: who acts for the principal.
+        Raises Invalid naming the bad argument.
         """
         if not 1 <= ttl_s <= MAX_TTL_S:
             raise Invalid.at("$.ttl", f"must be 1 to {MAX_TTL_S} seconds")
-        Principal.parse(str(principal), "$.principal")
-        if principal.kind == "system" and principal.id in RESERVED_COMPONENTS:
-            raise Invalid.at("$.principal", "the server itself writes as this one; choose another name")
+        _check(principal, "$.principal")
         claims: dict[str, Any] = {
             "iss": self.issuer,
             "aud": AUDIENCE,
@@ -79,6 +79,9 @@ class DevelopmentIssuer:
         }
         if client is not None:
             claims["azp"] = canonical_name(client, "$.client")
+        if act is not None:
+            _check(act, "$.act")
+            claims["act"] = {"sub": str(act)}
         return self._sign(claims | _run_claims(principal, room, role))
 
     def _sign(self, claims: dict[str, Any]) -> str:
@@ -86,6 +89,12 @@ class DevelopmentIssuer:
         signed = header + b"." + _encode(msgspec.json.encode(claims))
         signature = _encode(hmac.digest(self.key, signed, "sha256"))
         return (signed + b"." + signature).decode()
+
+
+def _check(principal: Principal, path: str) -> None:
+    Principal.parse(str(principal), path)
+    if principal.kind == "system" and principal.id in RESERVED_COMPONENTS:
+        raise Invalid.at(path, "the server itself writes as this one; choose another name")
 
 
 def _run_claims(principal: Principal, room: str | None, role: str | None) -> dict[str, str]:

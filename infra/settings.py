@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ..domain.errors import Invalid
 from ..domain.ids import canonical_name
-from ..domain.principals import SERVER_COMPONENT
+from ..domain.principals import SERVER_COMPONENT, TURN_RUNNER
 from .redaction.rules import Rule
 from .settings_conversations import AgentSettings, ConversationSettings, ToolSettings
 from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
@@ -23,7 +23,7 @@ ASYMMETRIC_ALGORITHMS = (
 )
 """What an issuer may sign with. A shared secret (HS*) could forge, so it is never in this list."""
 
-RESERVED_COMPONENTS = frozenset({SERVER_COMPONENT, "policy"})
+RESERVED_COMPONENTS = frozenset({SERVER_COMPONENT, "policy", TURN_RUNNER.id})
 """System principals that only the server itself writes as; no token may name them."""
 
 ENV_PREFIX = "MINUTEBOOK_"

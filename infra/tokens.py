@@ -21,7 +21,8 @@ from ..domain.ids import canonical_name, is_room_id
 from ..domain.principals import Caller, Principal
 from .dev_issuer import ALGORITHM, AUDIENCE, MAX_TTL_S, DevelopmentIssuer
 from .jwks import FileKeys, HttpKeys, KeyFetcher, KeySource, KeyTiming, PublicKey
-from .settings import RESERVED_COMPONENTS, ClearanceSettings, IssuerSettings, Settings
+from .settings import RESERVED_COMPONENTS, IssuerSettings, Settings
+from .token_claims import ActError, delegate_of, labels_of, named_claims
 
 LEEWAY_S = 30
 """Clock difference that is forgiven on exp, nbf and iat."""
@@ -191,7 +192,7 @@ class TokenVerifier:
             # Whatever made a forged token fail stays here: the answer must not help to forge a better one.
             _log.debug(
                 "token_refused",
-                reason=str(error) if isinstance(error, _RefusedError) else type(error).__name__,
+                reason=str(error) if isinstance(error, _RefusedError | ActError) else type(error).__name__,
             )
             raise Unauthenticated(REFUSAL) from None
         self._cache[digest] = fresh
@@ -289,10 +290,7 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
         raise _RefusedError("iss or aud")
     expires_at = _checked_expiry(claims, issuer.max_lifetime_s, now)
     own = issuer.settings
-    sub = canonical_name(_string(claims, "sub"))
-    principal = Principal.parse(sub) if own is None else _principal(sub, own)
-    if principal.kind == "system" and principal.id in RESERVED_COMPONENTS:
-        raise _RefusedError("sub is the server's own")
+    principal = _named(_string(claims, "sub"), own)
     room, role = _run_claims(claims) if principal.kind == "agent" else (None, None)
     if own is None and principal.kind == "agent" and room is None:
         raise _RefusedError("room")
@@ -302,7 +300,7 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
         principal=principal,
         tenant=_tenant(claims, own),
         groups=groups,
-        labels=_labels(claims, groups, settings.clearance),
+        labels=labels_of(claims, groups, settings.clearance),
         room_id=room,
         run_role=role,
         is_admin=is_human and settings.groups.admin in groups,
@@ -311,7 +309,18 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
         is_cli_client="azp" in claims and (own is None or _string(claims, "azp") in own.cli_clients),
         is_development=own is None,
         expires_at=expires_at,
+        delegate=delegate_of(claims, issuer.issuer, lambda sub: _named(sub, own)),
+        claims=named_claims(claims, settings.conversations.claims),
     )
+
+
+def _named(sub: str, issuer: IssuerSettings | None) -> Principal:
+    """The principal that a subject is, with that issuer. Raises _RefusedError or Invalid."""
+    name = canonical_name(sub)
+    principal = Principal.parse(name) if issuer is None else _principal(name, issuer)
+    if principal.kind != "system" or principal.id not in RESERVED_COMPONENTS:
+        return principal
+    raise _RefusedError("the subject is the server's own")
 
 
 def _checked_expiry(claims: dict[str, Any], max_lifetime_s: int, now: float) -> float:
@@ -389,12 +398,3 @@ def _groups(value: Any) -> frozenset[str]:
         return _strings(value, "groups")
     except _RefusedError:
         return frozenset()
-
-
-def _labels(claims: dict[str, Any], groups: frozenset[str], clearance: ClearanceSettings) -> frozenset[str]:
-    labels = {label for group in groups for label in clearance.groups.get(group, ())}
-    for claim, granted in clearance.claims.items():
-        value = claims.get(claim)
-        held: list[object] = cast("list[object]", value) if isinstance(value, list) else [value]
-        labels.update(label for item in held if isinstance(item, str) for label in granted.get(item, ()))
-    return frozenset(labels)

@@ -25,6 +25,10 @@ def token(
         str | None,
         typer.Option(help="A command-line client of that name, which may read, post, queue and fork only."),
     ] = None,
+    act: Annotated[
+        str | None,
+        typer.Option(help="Who acts for the principal: the token of a delegation, for conversations only."),
+    ] = None,
 ) -> None:
     """Print a token of this data directory's development issuer, on one line."""
     with guarded():
@@ -42,5 +46,6 @@ def token(
                 room=room,
                 role=role,
                 client=client,
+                act=None if act is None else Principal.parse(act, "--act"),
             )
         )

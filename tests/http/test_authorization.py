@@ -110,6 +110,8 @@ CODES = {
     "cli": "client_not_allowed",
 }
 
+OPEN_TO_DELEGATES = {"/v1/session", "/v1/openapi.json", "/healthz", "/readyz", "/metrics"}
+
 ENDS_THE_SCENE = {
     *(("POST", f"{ROOM}/close"), ("POST", f"{ROOM}/driver/take"), ("POST", "/v1/bridge/bye")),
     *(("POST", f"{RUN}/end"), ("POST", f"{RUN}/revoke")),
@@ -290,6 +292,24 @@ def test_any_canonical_principal_can_be_a_member(server: LiveServer, name: str) 
     assert server.client(f"human:{name}").get(f"/v1/rooms/{room}").status_code == 200
     assert owner.delete(url).status_code == 200
     assert len(owner.get(f"/v1/rooms/{room}").json()["members"]) == 1
+
+
+def test_a_token_that_acts_for_somebody_is_for_conversations_alone(server: LiveServer, scene: Scene) -> None:
+    """Whoever it acts for, and whatever they might do themselves."""
+    tokens = {
+        "owner": server.client("human:olga", "agents-admin", act="system:desk"),
+        "run": server.client(f"agent:{scene.run}", room=scene.room, act="human:olga"),
+    }
+    before = scene.seq()
+    for method, path in TABLE:
+        for caller, client in tokens.items():
+            answer = Scene(scene.room, scene.run, {caller: client}).send(method, path, caller)
+            if path in OPEN_TO_DELEGATES:
+                assert answer.is_success, (method, path, answer.text)
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), (method, path)
+                assert answer.json()["detail"] == "A token that acts for somebody is for conversations only."
+    assert scene.seq() == before
 
 
 def _quoted(text: str) -> str:

@@ -34,6 +34,7 @@ from minutebook.infra.settings import (
     Settings,
     SettingsError,
 )
+from minutebook.infra.settings_conversations import ConversationSettings
 from minutebook.infra.tokens import LEEWAY_S, MAX_TOKEN_BYTES, REFUSAL, TokenVerifier
 
 NOW = 1_800_000_000
@@ -535,6 +536,80 @@ def test_labels_come_from_groups_and_claims(tmp_path: Path) -> None:
     assert accepted(settings, mint(groups=["sec"], dept="law")).labels == {"secret", "internal", "privileged"}
     assert accepted(settings, mint(dept=["law", "hr", 3, "x"])).labels == {"privileged", "personal"}
     assert accepted(settings, mint(dept={"law": 1}, groups=["secret"])).labels == frozenset()
+
+
+def test_who_acts_for_the_subject_is_its_delegate(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    assert accepted(settings, mint()).delegate is None
+    caller = accepted(settings, mint(act={"sub": "desk", "azp": "x"}, groups=["agents-member"]))
+    assert (caller.principal, caller.delegate, caller.is_member) == (HUMAN, Principal("human", "desk"), True)
+    chain = {
+        "sub": "desk",
+        "iss": ISS,
+        "act": {"sub": "any\x07thing", "iss": "https://else.example", "act": {"sub": "z"}},
+    }
+    assert accepted(settings, mint(act=chain)).delegate == Principal("human", "desk")
+    system = settings_for(tmp_path, kind="system", subjects={"ada": "reports", "desk": "desk"})
+    assert accepted(system, mint(act={"sub": "desk"})).delegate == Principal("system", "desk")
+    assert_refused(system, mint(act={"sub": "unlisted"}))
+    runs = settings_for(tmp_path, kind="agent", sub_pattern="run/(?P<run>[a-z2-7]{8})")
+    acting = accepted(runs, mint(sub="run/aaaaaaaa", act={"sub": "run/bbbbbbbb"}))
+    assert (str(acting.principal), str(acting.delegate)) == ("agent:aaaaaaaa", "agent:bbbbbbbb")
+    assert_refused(runs, mint(sub="run/aaaaaaaa", act={"sub": "bbbbbbbb"}))
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"sub": "desk"} if levels == 1 else {"sub": "desk", "act": nested(levels - 1)}
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        *(None, "desk", 1, True, [], {}, [{"sub": "desk"}], {"sub": None}, {"sub": 1}, {"sub": ""}, {"sub": ["desk"]}),
+        *({"sub": " desk"}, {"sub": "de\x00sk"}, {"SUB": "desk"}, {"act": {"sub": "desk"}}, {"iss": ISS}),
+        *({"sub": "desk", "iss": "https://else.example"}, {"sub": "desk", "iss": None}),
+        *({"sub": "desk", "act": None}, {"sub": "desk", "act": {}}, {"sub": "desk", "act": "x"}),
+        *({"sub": "desk", "act": {"sub": "x", "act": {"sub": 7}}}, nested(9), nested(200)),
+    ],
+)
+def test_an_act_that_cannot_be_read_is_refused(tmp_path: Path, act: Any) -> None:
+    assert_refused(settings_for(tmp_path), mint(act=act))
+
+
+def test_so_many_actors_may_stand_behind_each_other(tmp_path: Path) -> None:
+    assert accepted(settings_for(tmp_path), mint(act=nested(8))).delegate == Principal("human", "desk")
+
+
+def test_the_claims_that_the_settings_name_are_kept(tmp_path: Path) -> None:
+    named = ConversationSettings(claims=("dept", "roles", "level", "mixed", "none", "absent", "sub"))
+    settings = msgspec.structs.replace(settings_for(tmp_path), conversations=named)
+    caller = accepted(settings, mint(dept="ops", roles=["a", "b"], level=3, mixed=["a", 1], none=[], other="x"))
+    assert caller.claims == {"dept": ("ops",), "roles": ("a", "b"), "sub": ("ada",)}
+    assert accepted(settings_for(tmp_path), mint(dept="ops")).claims == {}
+
+
+@pytest.mark.parametrize("name", ["minutebook", "policy", "conversations"])
+def test_no_token_speaks_as_the_server_itself(tmp_path: Path, name: str) -> None:
+    own = Principal("system", name)
+    for subject, fields in ((own, {}), (HUMAN, {"act": own})):
+        with pytest.raises(Invalid):
+            DevelopmentIssuer.open(tmp_path).issue(subject, now=NOW, **fields)
+    listed = settings_for(tmp_path, kind="system", subjects={"ada": name, "desk": "desk"})
+    assert_refused(listed, mint(), mint(sub="desk", act={"sub": "ada"}))
+    issuer = DevelopmentIssuer.open(tmp_path)
+
+    def forged(**changes: Any) -> str:
+        return jwt.encode(claims(iss=issuer.issuer, tenant="acme", **changes), issuer.key, algorithm="HS256")
+
+    assert_refused(development(tmp_path), forged(sub=str(own)), forged(sub="human:ada", act={"sub": str(own)}))
+
+
+def test_a_development_token_may_be_a_delegation(tmp_path: Path) -> None:
+    token = DevelopmentIssuer.open(tmp_path).issue(HUMAN, now=NOW, act=Principal("system", "desk"))
+    caller = accepted(development(tmp_path), token)
+    assert (caller.principal, caller.delegate) == (HUMAN, Principal("system", "desk"))
+    with pytest.raises(Invalid):
+        DevelopmentIssuer.open(tmp_path).issue(HUMAN, now=NOW, act=Principal("human", " desk"))
 
 
 def test_a_command_line_client_is_known_by_azp(tmp_path: Path) -> None:

@@ -160,13 +160,16 @@ class LiveServer:
         role: str | None = None,
         now: float | None = None,
         client: str | None = None,
+        act: str | None = None,
     ) -> str:
-        """A token of the server's development issuer; with `client` that of a command-line client."""
+        """A token of the server's development issuer; with `client` that of a command-line client, with `act` that of
+        somebody who acts for the principal."""
         if self._issuer is None:
             self._issuer = DevelopmentIssuer.open(self.data_dir)
         at = time.time() if now is None else now
         token = self._issuer.issue(
-            Principal.parse(principal), tenant, groups, ttl_s, now=at, room=room, role=role, client=client
+            Principal.parse(principal), tenant, groups, ttl_s, now=at, room=room, role=role, client=client,
+            act=None if act is None else Principal.parse(act),
         )  # fmt: skip
         self.tokens.add(token)
         return token

@@ -132,6 +132,16 @@ def test_an_export_is_whole_and_verifies_offline(rooms: Any, owner: httpx.Client
     assert not (tmp_path / "other").exists()
 
 
+def test_a_token_that_acts_for_somebody_is_said_to_be_for_conversations(server: LiveServer, room: str) -> None:
+    token = fine(
+        verb("token", "--principal", "human:operator", "--act", "system:desk", "--data-dir", server.data_dir)
+    ).out.strip()  # fmt: skip
+    refused = verb("rooms", "show", room, "--url", server.url, "--token-file", "-", stdin=token)
+    assert refused.code == 2
+    assert "acts for somebody" in refused.said
+    assert verb("token", "--principal", "human:a", "--act", "desk", "--data-dir", server.data_dir).code != 0
+
+
 def test_what_a_command_line_client_may_not_is_said_with_exit_code_2(
     server: LiveServer, here: list[object], room: str, owner: httpx.Client, tmp_path: Path
 ) -> None:
