@@ -102,6 +102,11 @@ def join_repaired(parts: Iterable[str]) -> str:
     return repair_text("".join(parts))
 
 
+def may_hold_nul(raw: bytes) -> bool:
+    """Whether a JSON text that passed a scan may have a NUL character in a string or a member name."""
+    return _NUL_ESCAPE in raw
+
+
 def strip_nul(value: Any) -> Any:
     """A decoded JSON value without NUL characters in its strings and member names, at any depth.
 

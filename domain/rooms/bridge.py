@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ import msgspec
 
 from ..errors import Invalid
 from ..events import Event, Unstorable
-from ..jsontext import MAX_NAME_CHARS, compact, repair_text, scan_value, strip_nul
+from ..jsontext import MAX_NAME_CHARS, compact, may_hold_nul, repair_text, scan_value, strip_nul
 from .acting import allow
 from .approvals import supersede_calls
 from .commands import PushedItem
@@ -74,7 +75,9 @@ def _check(place: int, item: RawItem, run_id: str, payload_bytes: int) -> Checke
     value: Any = None
     try:
         if reason is None:
-            value = strip_nul(msgspec.json.decode(raw))
+            value = msgspec.json.decode(raw)
+            if may_hold_nul(raw):
+                value = strip_nul(value)
         elif reason == "surrogate":
             value, reason = _repaired(raw), None
     except _CollisionError:
@@ -152,13 +155,22 @@ def _check_message(event: MessagePosted, path: str) -> None:
 
 def _refuse_look_alikes(declared: type[Event], value: dict[str, Any], path: str) -> None:
     """A member that a careless reader would take for one of the type's own: `Kind`, or `kind` in other letters."""
-    own = {field.encode_name for field in msgspec.structs.fields(declared)} | {"runId"}
-    folded = {_folded(name) for name in own}
+    own, folded = _names_of(declared)
+    if value.keys() <= own:
+        return
     for name in value:
         if name not in own and _folded(name) in folded:
             raise Invalid.at(
                 path, f"the member name {json.dumps(name[:MAX_NAME_CHARS])} reads like another one; leave it out"
             )
+
+
+@functools.cache
+def _names_of(declared: type[Event]) -> tuple[frozenset[str], frozenset[str]]:
+    """The member names of a type, and the same folded. What they are is slow to find out, and an item has one type of a
+    few."""
+    own = frozenset({field.encode_name for field in msgspec.structs.fields(declared)} | {"runId"})
+    return own, frozenset(_folded(name) for name in own)
 
 
 def _folded(name: str) -> str:

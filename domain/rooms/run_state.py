@@ -128,15 +128,20 @@ def with_call(run: Run, event: ToolCalled) -> Run:
     calls = {**run.calls, event.call_id: event.tool}
     if len(calls) > MAX_OPEN_CALLS:
         del calls[next(iter(calls))]
-    answered = tuple(call for call in run.answered if call != event.call_id)
+    answered = run.answered
+    if event.call_id in answered:
+        answered = tuple(call for call in answered if call != event.call_id)
     return replace(run, calls=calls, answered=answered)
 
 
 def without_call(run: Run, event: ToolReturned) -> Run:
     """The run once a tool answered."""
-    answered = (*(call for call in run.answered if call != event.call_id), event.call_id)[-MAX_ANSWERED_CALLS:]
-    calls = {call: tool for call, tool in run.calls.items() if call != event.call_id}
-    return replace(run, calls=calls, answered=answered)
+    answered, calls = run.answered, run.calls
+    if event.call_id in answered:
+        answered = tuple(call for call in answered if call != event.call_id)
+    if event.call_id in calls:
+        calls = {call: tool for call, tool in calls.items() if call != event.call_id}
+    return replace(run, calls=calls, answered=(*answered, event.call_id)[-MAX_ANSWERED_CALLS:])
 
 
 def with_delivery(run: Run, delivery: AnyDelivery, *prompters: str) -> Run:

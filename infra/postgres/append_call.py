@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 from msgspec import UNSET, Struct, UnsetType
 
-from ...commands.ports import Append, EventRow, Outcome
+from ...commands.ports import Append, EventRow, Fence, Outcome
 from .direct import DirectSession
 
 T = TypeVar("T")
@@ -25,6 +25,9 @@ _SQL_ONE = (
     b" $11::bigint, $12::text, '{}', '{}', $13::text, $14::text, $15::boolean)"
 )
 _SQL_PLAIN = b"SELECT minutebook.append_plain_v1($1::text[], $2::bigint[], $3::integer, $4::json, $5::boolean)"
+_SQL_FENCED = (
+    b"SELECT minutebook.append_fenced_v1($1::text[], $2::bigint[], $3::integer, $4::json, $5::json, $6::boolean)"
+)
 _IS_OURS = (
     "SELECT e.seq FROM minutebook.streams s JOIN minutebook.events e ON e.stream_id = s.id"
     " WHERE s.name = %s AND e.seq = %s AND e.id = %s"
@@ -66,7 +69,7 @@ async def send(session: DirectSession, items: Sequence[Append], *, notify: bool)
     ValueError, TypeError or OverflowError where a value cannot even be encoded.
     """
     if all(_is_plain(item) for item in items):
-        if len(items) == 1 and _is_short(items[0]):
+        if len(items) == 1 and items[0].fence is None and _is_short(items[0]):
             return [await _send_one(session, items[0], notify=notify)]
         outcomes = await _send_plain(session, items, notify=notify)
         if outcomes is not None:
@@ -132,6 +135,13 @@ async def _send_one(session: DirectSession, item: Append, *, notify: bool) -> Ou
     )
 
 
+class _FenceRow(Struct):
+    i: int
+    purpose: str
+    holder: str
+    epoch: int
+
+
 class _Run(Struct):
     """The events of one stream in a batch: behind which version, and which place each item's last one has."""
 
@@ -141,14 +151,18 @@ class _Run(Struct):
 
 
 async def _send_plain(session: DirectSession, items: Sequence[Append], *, notify: bool) -> list[Outcome] | None:
-    """The set-wise path; None where it was not taken, because some stream stands elsewhere than its items expect."""
+    """The set-wise path; None where it was not taken, because some stream stands elsewhere than its items expect, or a
+    lease is another's."""
     runs: dict[str, _Run] = {}
+    fences: set[tuple[str, Fence]] = set()
     for n, item in enumerate(items):
         run = runs.get(item.stream)
         if run is None:
             run = runs[item.stream] = _Run(item.expected, [], [])
         elif item.expected != run.first + len(run.events):
             return None
+        if item.fence is not None:
+            fences.add((item.stream, item.fence))
         run.events += item.events
         run.ends.append((n, len(run.events)))
     events: list[EventRow] = []
@@ -159,17 +173,14 @@ async def _send_plain(session: DirectSession, items: Sequence[Append], *, notify
         events += run.events
     names = ",".join('"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in runs)
     firsts = ",".join(str(run.first) for run in runs.values())
-    answer = await session.call(
-        b"append_plain",
-        _SQL_PLAIN,
-        (
-            f"{{{names}}}".encode(),
-            f"{{{firsts}}}".encode(),
-            b"%d" % len(events),
-            _ENCODER.encode(events),
-            b"t" if notify else b"f",
-        ),
-    )
+    batch = (f"{{{names}}}".encode(), f"{{{firsts}}}".encode(), b"%d" % len(events), _ENCODER.encode(events))
+    told = b"t" if notify else b"f"
+    if fences:
+        places = {name: place for place, name in enumerate(runs, 1)}
+        rows = [_FenceRow(places[stream], fence.purpose, fence.holder, fence.epoch) for stream, fence in fences]
+        answer = await session.call(b"append_fenced", _SQL_FENCED, (*batch, _ENCODER.encode(rows), told))
+    else:
+        answer = await session.call(b"append_plain", _SQL_PLAIN, (*batch, told))
     return None if answer is None else _outcomes(runs.values(), answer.split("\n"), len(items))
 
 
@@ -228,7 +239,10 @@ def _item_row(n: int, place: int, item: Append) -> _ItemRow:
 
 
 def _is_plain(item: Append) -> bool:
-    return item.key is None and item.fence is None and item.create is None and not item.seal and bool(item.events)
+    """Whether it may go the set-wise way; its fence, if any, is on the lease of its own stream."""
+    if item.key is not None or item.create is not None or item.seal or not item.events:
+        return False
+    return item.fence is None or item.fence.stream is None
 
 
 def _is_short(item: Append) -> bool:

@@ -168,6 +168,41 @@ $$;
 
 ALTER FUNCTION minutebook.advance_streams() OWNER TO minutebook_owner;
 
+-- Name: append_fenced_v1(text[], bigint[], integer, json, json, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.append_fenced_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_fences json, p_notify boolean DEFAULT true) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    v_fence record;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'append_fenced_v1 runs under READ COMMITTED only' USING ERRCODE = 'MB005';
+    END IF;
+    -- "+ 0": see append_v1.
+    PERFORM FROM minutebook.streams s WHERE s.name = ANY (p_streams) ORDER BY s.id + 0 FOR NO KEY UPDATE;
+    FOR v_fence IN
+        SELECT f.* FROM json_to_recordset(p_fences) AS f (i integer, purpose text, holder text, epoch bigint)
+    LOOP
+        UPDATE minutebook.leases l SET seen_at = clock_timestamp()
+        WHERE l.stream_id = (SELECT s.id FROM minutebook.streams s WHERE s.name = p_streams[v_fence.i])
+          AND l.purpose = v_fence.purpose AND l.holder = v_fence.holder AND l.epoch = v_fence.epoch;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+    END LOOP;
+    RETURN minutebook.append_plain_v1(p_streams, p_first, p_count, p_events, p_notify);
+END
+$$;
+
+ALTER FUNCTION minutebook.append_fenced_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_fences json, p_notify boolean) OWNER TO minutebook_owner;
+
 -- Name: append_one_v2(text, bigint, text, text, integer, jsonb, text, text, text, text, bigint, text, text[], text[], text, text, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean DEFAULT true) RETURNS text
@@ -2180,7 +2215,8 @@ CREATE TABLE minutebook.events (
     origin_key text,
     prev_hash bytea NOT NULL,
     hash bytea NOT NULL
-);
+)
+WITH (toast_tuple_target='4096');
 
 ALTER TABLE ONLY minutebook.events FORCE ROW LEVEL SECURITY;
 
@@ -3144,6 +3180,11 @@ GRANT USAGE ON SCHEMA minutebook_views TO minutebook_auditor;
 -- Name: FUNCTION advance_streams(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.advance_streams() FROM PUBLIC;
+
+-- Name: FUNCTION append_fenced_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_fences json, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.append_fenced_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_fences json, p_notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.append_fenced_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_fences json, p_notify boolean) TO minutebook_app;
 
 -- Name: FUNCTION append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

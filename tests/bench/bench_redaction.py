@@ -52,14 +52,14 @@ def measure() -> list[Figure]:
 
 
 def _per_kib(name: str, redactor: Redactor, text: str, goal: float) -> Figure:
-    return Figure.at_most(name, _us(lambda: redactor.text(text)) / (len(text.encode()) / 1024), "us", goal)
+    return Figure.at_most(name, us(lambda: redactor.text(text)) / (len(text.encode()) / 1024), "us", goal)
 
 
 def _each(name: str, call: Callable[[], Any], goal: float) -> Figure:
-    return Figure.at_most(name, _us(call), "us", goal)
+    return Figure.at_most(name, us(call), "us", goal)
 
 
-def _us(call: Callable[[], Any]) -> float:
+def us(call: Callable[[], Any]) -> float:
     """Microseconds of a call: the best of some rounds, since whatever disturbs only adds."""
     call()
     best = float("inf")
@@ -82,7 +82,7 @@ def _stream_us(redactor: Redactor, text: str) -> float:
             stream.feed(chunk)
         stream.finish()
 
-    return _us(whole) / len(chunks)
+    return us(whole) / len(chunks)
 
 
 if __name__ == "__main__":

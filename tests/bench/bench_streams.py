@@ -37,7 +37,8 @@ async def follow(server: Server, room: str) -> Stream:
     return reader, writer
 
 
-async def _until(is_true: Callable[[], bool], moved: asyncio.Event) -> None:
+async def until_true(is_true: Callable[[], bool], moved: asyncio.Event) -> None:
+    """Return when it is; looked at each time that something moved."""
     while not is_true():
         moved.clear()
         await moved.wait()
@@ -83,7 +84,7 @@ async def latency(server: Server) -> float:
         await asyncio.sleep(0.002)
     expected = n * VIEWERS // ROOMS
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(_until(lambda: len(found) == expected, moved), LAST_FRAME_S)
+        await asyncio.wait_for(until_true(lambda: len(found) == expected, moved), LAST_FRAME_S)
     for task in (*tasks, *drains):
         task.cancel()
     for _, (_, writer) in streams:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 from load import request
-from minutebook.domain.principals import Principal
+from minutebook.domain.principals import Principal, PrincipalKind
 from minutebook.infra.dev_issuer import DevelopmentIssuer
 
 PATIENT = {
@@ -25,11 +25,16 @@ PATIENT = {
 
 
 class Server(msgspec.Struct, frozen=True):
-    """Where it listens, its process, and a token of a person who may do everything needed."""
+    """Where it listens, its process, its issuer, and a token of a person who may do everything needed."""
 
     port: int
     pid: int
+    issuer: DevelopmentIssuer
     token: str
+
+    def token_of(self, kind: PrincipalKind, name: str, room: str | None = None) -> str:
+        """A token of somebody else; `room` is that of a run."""
+        return self.issuer.issue(Principal(kind, name), now=time.time(), room=room)
 
     def post(self, path: str, body: bytes) -> bytes:
         """The bytes of a POST."""
@@ -57,7 +62,7 @@ def serving(data_dir: Path, settings: str = "") -> Generator[Server]:
         assert line.startswith("listening on "), line
         issuer = DevelopmentIssuer.open(data_dir)
         token = issuer.issue(Principal("human", "bench"), groups=["agents-member"], now=time.time())
-        yield Server(int(line.rsplit(":", 1)[1]), child.pid, token)
+        yield Server(int(line.rsplit(":", 1)[1]), child.pid, issuer, token)
     finally:
         child.terminate()
         child.wait(20)

@@ -29,6 +29,7 @@ FIXED = "search_path=pg_catalog, pg_temp"
 
 CALLERS = {
     "append_one_v2": {"app"},
+    "append_fenced_v1": {"app"},
     "append_plain_v1": {"app"},
     "append_v1": {"app"},
     "lease_take_v1": {"app"},
@@ -51,6 +52,7 @@ CALLERS = {
 """Which roles of the house may execute what; nobody but the owner executes anything else."""
 
 DEFINERS = {
+    "append_fenced_v1",
     "append_one_v2",
     "append_plain_v1",
     "append_v1",

@@ -13,6 +13,7 @@ from append_helpers import (
     ROOM,
     Item,
     append,
+    append_fenced,
     append_one,
     append_plain,
     creation,
@@ -101,8 +102,10 @@ def assert_locks_in_id_order(plans: list[Plan]) -> None:
     """The rows are locked above the sort by id; otherwise two batches could wait for each other."""
     locks = [node for plan in plans for node in nodes(plan["Plan"]) if node["Node Type"] == "LockRows"]
     sorts = [lock["Plans"][0] for lock in locks if lock["Plans"][0]["Node Type"] == "Sort"]
-    assert [re.sub(r"s\w*\.", "", sort["Sort Key"][0]) for sort in sorts] == ["((id + 0))"] * 3, "long, and set-wise"
-    assert len(locks) == 5, "the short path locks its one stream"
+    assert [re.sub(r"s\w*\.", "", sort["Sort Key"][0]) for sort in sorts] == ["((id + 0))"] * 5, (
+        "long, set-wise, fenced"
+    )
+    assert len(locks) == 7, "the short path locks its one stream, before the set-wise one too"
 
 
 def tuples_read(connection: psycopg.Connection, watcher: psycopg.Connection, work: Callable[[], object]) -> int:
@@ -171,6 +174,8 @@ def test_look_ups_use_the_primary_keys_whatever_the_statistics_say(any_database:
                 assert append_one(connection, name, head(connection, name)).startswith("appended ")
                 assert append_plain(connection, {name: head(connection, name)}, [event()]) is not None
                 stamp(connection, name, head(connection, name) + 1)
+            held = [{"i": 1, "purpose": "run", "holder": "h", "epoch": 1}]
+            assert append_fenced(connection, {ROOM: head(connection, ROOM)}, [event()], held) is not None
 
         def check(session: psycopg.Connection) -> None:
             explained = Explained(session)

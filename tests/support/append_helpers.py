@@ -159,6 +159,24 @@ def append_plain(
     return None if answer is None else [line.split(" ") for line in answer.split("\n")]
 
 
+def append_fenced(
+    connection: psycopg.Connection, first: dict[str, int], batch: Sequence[Item], fences: Sequence[Item]
+) -> list[list[str]] | None:
+    """As append_plain, with the leases that the writer claims to hold."""
+    rows = [{"i": 1, "k": k} | row for k, row in enumerate(batch, 1)]
+    answer = one(
+        connection,
+        "SELECT minutebook.append_fenced_v1(%s::pg_catalog.text[], %s::pg_catalog.int8[], %s, %s::pg_catalog.json,"
+        " %s::pg_catalog.json, false)",
+        list(first),
+        list(first.values()),
+        len(rows),
+        json.dumps(rows),
+        json.dumps(fences),
+    )
+    return None if answer is None else [line.split(" ") for line in answer.split("\n")]
+
+
 def one(connection: psycopg.Connection, statement: str, *parameters: Any) -> Any:
     """The only value of a statement's only row."""
     row = connection.execute(cast("LiteralString", statement), parameters or None).fetchone()
