@@ -18,6 +18,7 @@ from verbs import verb
 KEPT = ("seq", "runId", "actor", "type", "causedBy", "origin", "ts", "redactions", "payload")
 """What a copy keeps of its entry."""
 
+SECRET = "ghp_" + "0123456789abcdefghij0123456789abcdef"
 AT = 200
 """Where forks begin that race with others."""
 
@@ -33,6 +34,8 @@ def hashes(client: httpx.Client, room: str, through: int) -> list[str]:
 def test_sc_7_the_hashes_of_a_fork_are_its_sources(server: LiveServer, other: LiveServer) -> None:
     bridge = Bridge(server).hello()
     assert bridge.push(*(item(number) for number in range(1, 21))).status_code == 200
+    caused = {**item(21, "message", {"text": f"it was {SECRET}"}), "causedBy": 1}
+    assert bridge.push(caused).status_code == 200
     last = post(bridge.alice, bridge.room, "as far as here")
     post(bridge.alice, bridge.room, "not this one")
     bridge.bye()
@@ -43,6 +46,8 @@ def test_sc_7_the_hashes_of_a_fork_are_its_sources(server: LiveServer, other: Li
     assert made.json()["forkedFrom"] == {"room": bridge.room, "seq": through, "chain": last["chain"]}
     source = hashes(bridge.alice, bridge.room, through)
     assert len(source) == through
+    (said,) = [event for event in bridge.log() if event.get("causedBy") == 1]
+    assert said["redactions"], "what a copy keeps is there to be kept"
     assert hashes(alice, copy, through) == source
     (forked,) = [event for event in alice.get(f"/v1/rooms/{copy}/events").json()["events"] if event["seq"] > through]
     assert (forked["payload"]["kind"], forked["payload"]["chain"]) == ("forked_from", last["chain"])

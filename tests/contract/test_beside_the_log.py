@@ -164,11 +164,12 @@ def test_a_purge_takes_what_is_beside_the_log_along(any_database: Any) -> None:
         append(app, creation(requested()))
         room = stream_id(app, ROOM)
         app.execute("INSERT INTO minutebook.presence VALUES (%s, 'human:olga', now(), NULL)", (room,))
+        app.execute("INSERT INTO minutebook.waits_told VALUES (%s, 'runrunaa', 1, now())", (room,))
         append(app, item(1, event(), seal=True))
         expire(superuser, ROOM, days=90)
         with any_database.connect("retention") as retention:
             assert one(retention, "SELECT minutebook.purge_stream_v1(%s)", room) == 2
-        for table in ("runs", "presence"):
+        for table in ("runs", "presence", "waits_told"):
             assert one(superuser, f"SELECT count(*) FROM minutebook.{table}") == 0
 
 
@@ -185,6 +186,7 @@ def test_nobody_writes_runs_and_holds_by_hand(any_database: Any, role: str) -> N
             "INSERT INTO minutebook.runs VALUES ('runrunbb', 1, 'running')",
             "DELETE FROM minutebook.holds",
             "DELETE FROM minutebook.presence",
+            "DELETE FROM minutebook.waits_told",
             "INSERT INTO minutebook.holds VALUES (1, 'A', true, 'human', 'eve', 'x')",
         ):
             assert verdict(connection, statement) == "42501", statement

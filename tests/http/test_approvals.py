@@ -172,6 +172,25 @@ def test_what_one_is_not_cleared_for_is_not_there(server: LiveServer, bridge: Br
     assert cards(anna, bridge, state="settled") == []
 
 
+def test_a_request_that_comes_before_its_call_is_for_who_may_see_any_call(server: LiveServer, bridge: Bridge) -> None:
+    """Law 14: nobody knows yet what it was made from, unless the run names the tool."""
+    asked = bridge.ask("e9", call_id="c9").json()
+    anna, cleared = server.client("human:anna"), server.client("human:anna", "sec")
+    assert cards(anna, bridge) == []
+    events = anna.get(f"/v1/rooms/{bridge.room}/events", params={"limit": 500}).json()["events"]
+    assert [(each["type"], each["payload"]) for each in events[-1:]] == [("restricted", {})]
+    assert code(decide(anna, bridge, asked)) == (404, "not_found")
+    body = {"callId": "c10", "class": "forge.pr", "action": ACTION}
+    for tool, seen in (("open_pr", True), ("vault", False)):
+        named = bridge.client.post(
+            "/v1/bridge/approvals", json={**body, "eventId": tool, "tool": tool}, params={"lease": bridge.lease}
+        )
+        assert named.status_code == 200, named.text
+        assert (named.json()["approvalId"] in [card["approvalId"] for card in cards(anna, bridge)]) is seen
+    assert len(cards(cleared, bridge)) == 3
+    assert decide(cleared, bridge, asked).status_code == 200
+
+
 def test_only_two_states_can_be_asked_for(bridge: Bridge) -> None:
     answer = bridge.alice.get(f"/v1/rooms/{bridge.room}/approvals", params={"state": "all"})
     assert code(answer) == (422, "invalid")

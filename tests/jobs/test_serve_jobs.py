@@ -55,6 +55,27 @@ def test_alone_it_purges_what_expired_and_ends_in_time(database: Any, tmp_path: 
     assert "Traceback" not in complained
 
 
+def test_b12_a_purge_that_cannot_work_is_none_that_was_done(database: Any, tmp_path: Path) -> None:
+    with database.connect("app") as app:
+        append(app, creation(*events(3)))
+        append(app, item(3, event(), seal=True))
+    with database.connect("postgres") as superuser:
+        expire(superuser)
+        superuser.execute("REVOKE DELETE ON minutebook.events FROM minutebook_retention")
+        process = jobs_alone(tmp_path, database.url("app"), "--role", "jobs")
+        assert process.stderr is not None
+        try:
+            lines = iter(process.stderr.readline, "")
+            failed = next(line for line in lines if '"sweep failed"' in line)
+            assert one(superuser, SWEPT) == 0, "it comes again at the next tick"
+            assert one(superuser, "SELECT count(*) FROM minutebook.streams") == 1
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=20)
+    assert '"sweep": "retention"' in failed
+    assert '"error": "RetentionBroken"' in failed
+
+
 def test_it_does_not_start_as_a_role_that_passes_the_guards_by(database: Any, tmp_path: Path) -> None:
     process = jobs_alone(tmp_path, database.url("postgres"), "--role", "jobs")
     said, complained = process.communicate(timeout=30)
