@@ -164,12 +164,8 @@ def _envelope(
 
 
 def _is_known(conversation: Conversation, id_: str) -> bool:
-    running = conversation.running
-    return (
-        (running is not None and running.id == id_)
-        or any(each.id == id_ for each in conversation.queue)
-        or any(each.id == id_ for each in conversation.consumed)
-    )
+    """Whether it waits or was taken up."""
+    return any(each.id == id_ for each in (*conversation.queue, *conversation.consumed))
 
 
 def _classes(conversation: Conversation, added: tuple[str, ...] | UnsetType) -> tuple[str, ...] | UnsetType:

@@ -25,7 +25,7 @@ from .events import (
     Unsigned,
     UserRecorded,
 )
-from .state import MAX_INTERRUPTS, MAX_RECORDED_INVALID, Conversation, Running, SummaryRef, Waiting, WindowTurn
+from .state import MAX_RECORDED_INVALID, Conversation, Running, SummaryRef, Waiting, WindowTurn
 from .window import consumed, decided, entered
 
 SCHEMA = "conversation.1"
@@ -85,7 +85,7 @@ def _counted(conversation: Conversation) -> Conversation:
 def _started(conversation: Conversation, recorded: Recorded[Any]) -> Conversation:
     """The first event, and never another. An owner who is not who wrote it owns nothing, and neither does anybody."""
     event: ConversationStarted = recorded.event
-    if conversation.id or recorded.seq != 1:
+    if recorded.seq != 1:
         return conversation
     return replace(
         conversation,
@@ -113,11 +113,9 @@ def _received(conversation: Conversation, seq: int, event: EnvelopeReceived) -> 
 
 
 def _is_suspect(conversation: Conversation, event: EnvelopeReceived) -> bool:
-    running = conversation.running
     return (
         not conversation.may_speak(event.asker)
         or event.iat <= conversation.floor
-        or (running is not None and running.id == event.id)
         or any(each.id == event.id for each in conversation.queue)
         or any(each.id == event.id for each in conversation.consumed)
     )
@@ -166,8 +164,6 @@ def about_to_run(conversation: Conversation) -> int | None:
 
 
 def _with_interrupt(running: Running, seq: int) -> Running:
-    if len(running.interrupts) >= MAX_INTERRUPTS:
-        return running
     return replace(running, interrupts=(*running.interrupts, seq))
 
 

@@ -60,11 +60,11 @@ def fenced(marker: str, header: dict[str, Any], text: str) -> str:
 
 
 def question(marker: str, speaker: Identity, text: str, edited: tuple[int, str | None] | None = None) -> str:
-    """A message with who sent it. edited: the turn that it edits, and its question where that is to be quoted."""
+    """A message with who sent it. edited: ord of the question that it edits, and its words where they are quoted."""
     header: dict[str, Any] = {"from": msgspec.to_builtins(speaker)}
     if edited is not None:
-        turn, words = edited
-        header["edits"] = {"turn": turn} if words is None else {"turn": turn, "text": cut(words, MAX_QUOTE_CHARS)}
+        ord_, words = edited
+        header["edits"] = {"ord": ord_} if words is None else {"ord": ord_, "text": cut(words, MAX_QUOTE_CHARS)}
     return fenced(marker, header, text)
 
 

@@ -64,7 +64,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A question. edited: the turn that it edits; edited_text: that turn's question, for the prompt only."""
+    """A question. edited: ord of the one that it edits; edited_text: what that one said, for the prompt only."""
 
     asker: Identity
     text: str

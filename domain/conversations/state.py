@@ -21,9 +21,6 @@ MAX_REPLAY_IDS = 1024
 MAX_WAITING_TURNS = 64
 """Turns that may wait in owner-only mode."""
 
-MAX_INTERRUPTS = 128
-"""Envelopes that are remembered as interrupting one turn."""
-
 MAX_CARRY_BYTES = 256 * 1024
 ROTATE_TURNS = 100
 ROTATE_EVENTS = 1000

@@ -12,7 +12,7 @@ from conversation_samples import events_of_any_kind
 from conversation_scenes import ALICE, BOB, CONVERSATION, RING, Log, Ring, Row
 from hypothesis import given
 from hypothesis import strategies as st
-from minutebook.domain.conversations.decide import envelope_id
+from minutebook.domain.conversations.decide import envelope_id, milliseconds
 from minutebook.domain.conversations.events import ConversationRotated, ConversationStarted, UserRecorded
 from minutebook.domain.conversations.evolve import INITIAL, evolve
 from minutebook.domain.conversations.identity import Identity
@@ -290,6 +290,82 @@ def test_an_unsigned_message_is_no_barge_in() -> None:
     log.forge(id="other")
     assert log.state.running is not None
     assert log.state.running.interrupts == ()
+
+
+def test_a_copy_that_waits_is_no_barge_in() -> None:
+    log = Log().start(barge_in="interrupt")
+    log.send("one")
+    again(log, 2)
+    log.step()
+    assert log.state.running is not None
+    assert log.state.running.interrupts == ()
+
+
+def envelope(log: Log, **said: Any) -> Row:
+    """An envelope with our MAC that says what none of ours would."""
+    number = len(log.rows) + 1
+    payload = {
+        "id": f"id{number}",
+        "kind": "interrupt",
+        "iat": milliseconds(log.now),
+        "asker": {"actor": "human:alice", "tenant": "acme"},
+        "messageId": f"m{number}",
+    }
+    return signed(log, "envelope_received", payload | said)
+
+
+def test_an_envelope_of_nobody_who_may_speak_is_suspect() -> None:
+    log = Log().start(barge_in="interrupt")
+    log.send("one")
+    log.step()
+    for kind in ("user", "close", "interrupt"):
+        envelope(log, kind=kind, asker={"actor": "human:bob", "tenant": "acme"})
+    assert log.state.running is not None
+    assert log.state.running.interrupts == ()
+    assert [each.is_suspect for each in log.state.queue] == [True] * 3
+    assert not log.state.is_closing
+
+
+def test_a_request_to_interrupt_stops_only_the_turn_that_it_names() -> None:
+    log = Log().start()
+    log.send("one")
+    envelope(log, turn=2)
+    assert log.state.queue[0].stopped_by == 0
+    log.step()
+    envelope(log, turn=2)
+    assert log.state.running is not None
+    assert log.state.running.interrupts == ()
+    row = envelope(log, turn=1)
+    assert log.state.running.interrupts == (row.seq,)
+
+
+def test_a_request_to_interrupt_stops_nobody_elses_turn() -> None:
+    log = Log().start()
+    log.send("one")
+    log.state = replace(log.state, queue=(replace(log.state.queue[0], asker=BOB),))
+    envelope(log)
+    assert log.state.queue[0].stopped_by == 0
+    log.step()
+    assert log.state.running is not None
+    log.state = replace(log.state, running=replace(log.state.running, asker=BOB))
+    envelope(log)
+    assert log.state.running is not None
+    assert log.state.running.interrupts == ()
+
+
+def test_a_start_that_comes_late_is_none() -> None:
+    log = Log()
+    log.put("conversation_started", {})
+    payload = json.loads(Log().start().rows[0].payload)
+    row = signed(log, "conversation_started", payload)
+    assert isinstance(log.read(row).event, ConversationStarted)
+    assert log.state.id == ""
+
+
+def test_a_count_is_never_below_nothing() -> None:
+    log = Log().start()
+    signed(log, "envelopes_dropped", {"count": 100, "throughSeq": 1})
+    assert (log.state.dropped, log.state.dropped_uncounted) == (100, 0)
 
 
 def test_a_request_to_interrupt_takes_no_place_in_the_queue_and_counts_once() -> None:

@@ -220,6 +220,36 @@ def test_only_an_envelope_that_passes_every_check_interrupts() -> None:
     assert interrupt_of(log, 7) is None, "touched"
 
 
+def test_what_waits_suspect_is_replayed_whatever_the_state_knows() -> None:
+    log = Log().start()
+    stored = StoredEnvelope(2, 1, json.dumps(envelope()), milliseconds(NOON))
+    assert isinstance(judge(log.state, Waiting(2), stored, RING), Good)
+    judged = judge(log.state, Waiting(2, is_suspect=True), stored, RING)
+    assert isinstance(judged, Bad)
+    assert (judged.reason, judged.envelope) == ("replayed", None)
+
+
+def interrupting(**said: Any) -> EnvelopeReceived | None:
+    """What a signed envelope that waits nowhere comes to, when it is listed as interrupting."""
+    stored = StoredEnvelope(2, 1, json.dumps(envelope(**said)), milliseconds(NOON))
+    return judge_interrupt(Log().start().state, stored, RING)
+
+
+def test_only_a_request_of_the_owners_interrupts_without_waiting() -> None:
+    assert interrupting(kind="interrupt", text=None) is not None
+    assert interrupting(kind="user") is None
+    assert interrupting(kind="interrupt", text=None, asker={"actor": "human:bob", "tenant": "acme"}) is None
+
+
+def test_nobody_edits_what_another_has_running() -> None:
+    log = Log().start()
+    log.send("one")
+    log.step()
+    assert log.state.running is not None
+    log.state = replace(log.state, running=replace(log.state.running, asker=replace(ALICE, actor="human:bob")))
+    assert reason(envelope(editOf=1), log) == "edit-invalid"
+
+
 def test_a_close_interrupts_and_a_start_does_not() -> None:
     log = Log().start()
     log.send("one")
