@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..commands.conversations.ports import TokenCounter
 from ..domain.conversations.counting import HeuristicCounter
 from .settings import SettingsError
@@ -9,7 +11,19 @@ from .settings_conversations import TIKTOKEN
 
 
 def counter_of(key: str, named: str) -> TokenCounter:
-    """The counter that a setting names: `heuristic` or `tiktoken:<encoding or file>`. Raises SettingsError."""
-    if named.startswith(TIKTOKEN):
-        raise SettingsError(f"{key}: tiktoken is not built yet; use heuristic.")
-    return HeuristicCounter()
+    """The counter that a setting names: `heuristic`, or `tiktoken:` and an encoding or the absolute path of a file.
+
+    Raises SettingsError, with the key, where it cannot be loaded.
+    """
+    if not named.startswith(TIKTOKEN):
+        return HeuristicCounter()
+    try:
+        from .tiktoken_counter import by_file, by_name  # noqa: PLC0415 - needs its extra
+    except ModuleNotFoundError as error:
+        if error.name != "tiktoken":
+            raise
+        raise SettingsError(
+            f'{key} = "{named}" needs the library tiktoken: pip install "minutebook[tiktoken]".'
+        ) from None
+    encoding = named.removeprefix(TIKTOKEN)
+    return by_file(key, Path(encoding)) if Path(encoding).is_absolute() else by_name(key, encoding)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, cast
+
+from ...domain.jsontext import MAX_DEPTH
 
 REPLACEMENT = "\ufffd"
 
@@ -14,8 +17,10 @@ UNREADABLE = "unreadableArguments"
 MAX_QUOTED_CHARS = 1000
 """Of unreadable arguments that are kept."""
 
-MAX_INT = 2**53 - 1
-"""Integers beyond it are not the same number everywhere, and cannot be signed."""
+MAX_INT = 2**63 - 1
+"""Of signed 64 bits; what is beyond them the log does not take from anybody."""
+
+MAX_DIGITS = 20
 
 _UNKEPT = re.compile("[\ud800-\udfff\0]")
 _HIGH = re.compile("[\ud800-\udbff]$")
@@ -50,17 +55,19 @@ class Joiner:
 def arguments_of(text: str) -> dict[str, Any]:
     """The arguments of a tool call, as the model wrote them; nothing at all is no arguments.
 
-    Where that is no JSON object, or holds a number that not every reader of JSON reads alike, the answer has the
+    Where that is no JSON object, or holds what the log cannot keep, the answer has the
     member UNREADABLE alone: a turn does not fail by it, the model hears of it.
     """
     text = repaired(text).strip()
     if not text:
         return {}
     try:
-        value: Any = json.loads(text, parse_constant=_refused, parse_int=_checked_int)
+        value: Any = json.loads(text, parse_constant=_refused, parse_int=_checked_int, parse_float=_checked_float)
     except (ValueError, RecursionError):
         value = None
-    return unreadable(text) if not isinstance(value, dict) else cast("dict[str, Any]", kept(value))
+    if not isinstance(value, dict) or not _is_shallow(value, MAX_DEPTH):
+        return unreadable(text)
+    return cast("dict[str, Any]", kept(value))
 
 
 def unreadable(text: str) -> dict[str, Any]:
@@ -79,12 +86,26 @@ def kept(value: Any) -> Any:
     return value
 
 
+def _is_shallow(value: Any, most: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return True
+    inner = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+    return most > 0 and all(_is_shallow(each, most - 1) for each in inner)
+
+
 def _refused(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
 def _checked_int(digits: str) -> int:
-    number = int(digits) if len(digits) < 20 else MAX_INT + 1
-    if abs(number) > MAX_INT:
+    number = int(digits) if len(digits) <= MAX_DIGITS else MAX_INT + 1
+    if not -MAX_INT - 1 <= number <= MAX_INT:
+        raise ValueError("too large")
+    return number
+
+
+def _checked_float(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
         raise ValueError("too large")
     return number

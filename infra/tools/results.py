@@ -17,7 +17,7 @@ CUT_MARK = "\n[cut: the output was longer]"
 MAX_PROBLEM_CHARS = 1000
 """Of what is wrong with arguments, and of a tool's exception."""
 
-NOT_AN_OBJECT = "the arguments are not a JSON object with numbers of at most 53 bits; send them again"
+NOT_AN_OBJECT = "the arguments are not a JSON object with numbers of at most 64 bits; send them again"
 
 
 def answered(value: Any) -> ToolResult:

@@ -103,7 +103,8 @@ def test_every_block_of_settings_is_taken(body: str, tmp_path: Path) -> None:
     (tmp_path / "minutebook.toml").write_text(body, "utf-8")
     names = re.findall(r'"env:(\w+)"', body)
     url, secret = "postgresql://minutebook_app@db.example/minutebook", "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
-    load(tmp_path, {name: secret if name.endswith("_SECRET") else url for name in names})
+    given = {"CONVERSATION_KEY": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
+    load(tmp_path, {name: secret if name.endswith("_SECRET") else given.get(name, url) for name in names})
 
 
 @pytest.mark.parametrize("path", [pytest.param(each, id=name_of(each)) for each in WRITTEN])

@@ -103,6 +103,7 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "httpx2": ("infra/models/service.py",),
     "openai": ("infra/models/openai_chat.py",),
     "anthropic": ("infra/models/anthropic_messages.py",),
+    "tiktoken": ("infra/tiktoken_counter.py",),
     "jsonschema": ("infra/tools/mcp_tool.py",),
     "jwt": ("infra/tokens.py",),
     "platformdirs": ("infra/",),

@@ -164,14 +164,23 @@ async def test_ids_are_new_in_their_turn() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{", '{"a": 1', "[1]", '"x"', "null", '{"a": NaN}', '{"a": 9007199254740992}', '{"a": 1' + "0" * 5000 + "}",
-     '{"a":' * 5000],
+    ["{", '{"a": 1', "[1]", '"x"', "null", '{"a": NaN}', '{"a": 1e400}', '{"a": 9223372036854775808}',
+     '{"a": 1' + "0" * 5000 + "}", '{"a":' * 5000, '{"a":' * 65 + "1" + "}" * 65],
     ids=lambda text: text[:20],
 )  # fmt: skip
 @in_loop
 async def test_arguments_that_are_no_object_do_not_fail_the_turn(text: str) -> None:
     (call,) = await calls_of(fragment(0, "c1", "vault", text))
     assert call.arguments == {UNREADABLE: text[:1000]}
+
+
+@in_loop
+async def test_numbers_that_the_log_keeps_stay_as_they_are() -> None:
+    deep = '{"a":' * 64 + "1" + "}" * 64
+    (call,) = await calls_of(fragment(0, "c1", "x", deep))
+    assert UNREADABLE not in call.arguments
+    (call,) = await calls_of(fragment(0, "c1", "x", '{"a": [-9223372036854775808, 9007199254740993, 1e20, -0.5]}'))
+    assert call.arguments == {"a": [-(2**63), 2**53 + 1, 1e20, -0.5]}
 
 
 @in_loop
