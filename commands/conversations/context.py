@@ -72,7 +72,7 @@ async def prepare(means: RunnerMeans, held: Held, good: Good, agent: Agent) -> t
     """What is shown for a message that was judged good, from the conversation as it is now; None where the question
     alone does not fit. Raises NotOurs."""
     state = held.state
-    words = await _Words.read(means, held, state.window, state.summary)
+    words = await Words.read(means, held, state.window, state.summary)
     turns = words.turns(state.window)
     edited = None if good.edited is None else next(each for each in turns if each.ord == good.edited.user_ord)
     asked = _asked(good.envelope, edited)
@@ -122,7 +122,7 @@ async def rebuild(means: RunnerMeans, held: Held, running: Running) -> Prompt:
     kept = [turn for turn in state.window if turn.user_ord in frozenset(decided.kept)]
     summary = state.summary if decided.summary else None
     edited = [turn for turn in state.window if turn.user_ord == envelope.edit_of]
-    words = await _Words.read(means, held, {turn.turn: turn for turn in (*kept, *edited)}.values(), summary)
+    words = await Words.read(means, held, {turn.turn: turn for turn in (*kept, *edited)}.values(), summary)
     asked = _asked(envelope, next(iter(words.turns(edited)), None))
     return Prompt(
         asked,
@@ -192,7 +192,7 @@ def _asked(envelope: EnvelopeReceived, edited: Told | None) -> Asked:
     return Asked(envelope.asker, text, turn, edited.question.text)
 
 
-class _Words(Struct, frozen=True):
+class Words(Struct, frozen=True):
     """Questions and replies by seq."""
 
     events: Mapping[int, Any]
@@ -200,7 +200,8 @@ class _Words(Struct, frozen=True):
     @classmethod
     async def read(
         cls, means: RunnerMeans, held: Held, turns: Iterable[WindowTurn], summary: SummaryRef | None
-    ) -> _Words:
+    ) -> Words:
+        """Those of the turns, and the summary's. Raises Unavailable."""
         seqs = [seq for turn in turns for seq in (turn.user_seq, turn.reply_seq)]
         return cls(await _read(means, held, [*seqs, *([] if summary is None else [summary.seq])]))
 

@@ -88,6 +88,8 @@ class ModelCall:
             if self._stopped.is_set():
                 heard.cut = "interrupted"
                 return
+            if loop.time() >= self._ends_at:
+                raise ModelError("the turn took too long")
             if self._parts:
                 patience = self._limits.idle_s
                 if not self._take(self._parts.popleft(), heard):
@@ -103,7 +105,7 @@ class ModelCall:
                 async with asyncio.timeout_at(until):
                     await self._moved.wait()
             except TimeoutError:
-                raise ModelError("the model was silent for too long, or the turn took too long") from None
+                raise ModelError("the model was silent for too long") from None
 
     def _take(self, part: ModelPart, heard: Heard) -> bool:
         match part:

@@ -13,6 +13,7 @@ import structlog
 
 from ...domain.errors import MinutebookError
 from .means import RunnerMeans
+from .sealing import SealedTurns
 from .worker import Worker
 
 SWEEP_S = 5.0
@@ -36,6 +37,7 @@ class Runner:
     def __init__(self, means: RunnerMeans) -> None:
         self._means = means
         self._workers: dict[str, Worker] = {}
+        self._sealed = SealedTurns()
         self._sweeper: asyncio.Task[None] | None = None
         self._is_closing = False
         self._is_listening: Callable[[], bool] = lambda: True
@@ -73,7 +75,9 @@ class Runner:
         if worker is not None:
             worker.wake()
         elif len(self._workers) < MAX_WORKERS:
-            worker = self._workers[conversation_id] = Worker(self._means, conversation_id, self._is_listening)
+            worker = self._workers[conversation_id] = Worker(
+                self._means, conversation_id, self._sealed, self._is_listening
+            )
             worker.start(self._gone)
 
     def wake(self, ids: frozenset[int] | None) -> None:

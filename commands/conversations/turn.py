@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import structlog
 from msgspec import UNSET, UnsetType
@@ -13,7 +12,7 @@ from ...domain.conversations.events import EnvelopeReceived, Failure, ReplyStatu
 from ...domain.conversations.judge import judge_interrupt
 from ...domain.conversations.prompt import unique_calls
 from ...domain.conversations.state import Conversation, Running
-from ...domain.conversations.turn_events import AttemptStarted, ModelAnswered, TurnEnded
+from ...domain.conversations.turn_events import AttemptStarted, ModelAnswered
 from ...domain.conversations.turns import Outcome, acknowledged_by, end_turn
 from ...domain.errors import LeaseLost, MinutebookError, TimedOut, Unavailable
 from .context import Prompt, Request, rebuild, request_of, stored_envelope
@@ -22,6 +21,7 @@ from .means import RunnerMeans
 from .model_call import Heard, ModelCall
 from .ports import MAX_ATTEMPTS, Agent, Delta, ModelError, ModelRequest
 from .reply import Reply
+from .sealing import finish
 from .steps import NotOurs, Progress, Steps
 from .tools import Toolbox
 
@@ -277,18 +277,5 @@ class Turn:
         means.notes.turn(outcome.status, asyncio.get_running_loop().time() - self._began_at)
         await means.deltas.ended(held.stream_id, turn)
         usage = {} if outcome.usage is UNSET else outcome.usage
-        await finish(means, self._steps, self._execution, outcome.status, usage)
+        await finish(means, self._steps, outcome.status, (self._execution, usage) if self._is_reserved else None)
         await means.at("after seal")
-
-
-async def finish(
-    means: RunnerMeans, steps: Steps | None, execution: str, status: ReplyStatus, usage: Mapping[str, int]
-) -> None:
-    """Seal the steps of a turn whose reply is recorded, and settle its tokens. Once or again, it is the same."""
-    if steps is not None and steps.progress.ended is None:
-        try:
-            await steps.record(TurnEnded(status, UNSIGNED, UNSIGNED), seal=True)
-        except NotOurs:
-            log.error("a turn's steps were written by somebody else")  # noqa: TRY400 - there is no more to say
-    if execution:
-        await means.tokens.settle(execution, sum(usage.values()))

@@ -10,7 +10,7 @@ from typing import assert_never
 import structlog
 
 from ...domain.conversations.judge import Bad, Good, judge
-from ...domain.conversations.state import Waiting
+from ...domain.conversations.state import Waiting, WindowTurn
 from ...domain.conversations.turns import (
     Step,
     accept,
@@ -27,7 +27,9 @@ from .held import Held
 from .kind import stream_of
 from .means import RunnerMeans
 from .ports import LEASE_RENEW_S, LEASE_TTL_S, RUNNER_LEASE
+from .sealing import SealedTurns, tidy
 from .steps import RETRY_S, NotOurs
+from .summarizing import summarize, summarizer_of
 from .turn import Turn
 
 DEAF_LOOK_S = 1.0
@@ -42,14 +44,20 @@ log = structlog.get_logger(__name__)
 class Worker:
     """One conversation in this process. stream_id: once it is known. is_listening: whether wake-ups are heard."""
 
-    def __init__(self, means: RunnerMeans, conversation_id: str, is_listening: Callable[[], bool]) -> None:
+    def __init__(
+        self, means: RunnerMeans, conversation_id: str, sealed: SealedTurns, is_listening: Callable[[], bool]
+    ) -> None:
         self.conversation_id = conversation_id
         self.stream_id = -1
         self._means = means
+        self._sealed = sealed
         self._is_listening = is_listening
         self._moved = asyncio.Event()
         self._turn: Turn | None = None
         self._prompts: dict[int, Prompt] = {}
+        self._summarized_at = 0
+        self._useless: asyncio.Event | None = None
+        self._unsealed: WindowTurn | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -124,6 +132,9 @@ class Worker:
         """Work, and beside it keep the lease and hear what interrupts; the end of either is the end of both."""
         await held.look()
         self.stream_id = held.stream_id
+        last = held.state.window[-1] if held.state.window else None
+        if last is not None and not self._sealed.is_known(self.conversation_id, last.turn):
+            self._unsealed = last
         work = asyncio.create_task(self._work(held), name="conversation work")
         watch = asyncio.create_task(self._watch(held), name="conversation watch")
         try:
@@ -157,17 +168,22 @@ class Worker:
         """Between two turns there is nothing to stop, and the work looks by itself before it ends."""
         if is_due:
             await held.renew()
-        elif self._turn is not None:
+        elif self._turn is not None or self._useless is not None:
             await held.look()
         if self._turn is not None:
             await self._turn.consider(held.state)
+        if self._useless is not None and held.state.is_closing:
+            self._useless.set()
 
     async def _work(self, held: Held) -> None:
         """One step after another, until nothing waits."""
         while True:
             step = next_step(held.state)
+            if step.name in ("idle", "take") and await self._summarize(held):
+                continue
             match step.name:
                 case "idle":
+                    await self._tidy(held)
                     await self._means.work.done(held.stream_id, held.version)
                     await self._means.at("done")
                     return
@@ -186,6 +202,26 @@ class Worker:
                 case _:
                     assert_never(step.name)
 
+    async def _summarize(self, held: Held) -> bool:
+        """Fold what left the window into the summary, once after each turn; whether it was tried."""
+        found = summarizer_of(self._means.agents, held.state)
+        if found is None or self._summarized_at == held.state.turns:
+            return False
+        self._summarized_at = held.state.turns
+        self._useless = asyncio.Event()
+        try:
+            await summarize(self._means, held, *found, self._useless)
+        finally:
+            self._useless = None
+        return True
+
+    async def _tidy(self, held: Held) -> None:
+        """Of the turn that was the last one when this runner came: its own it seals by itself."""
+        if self._unsealed is not None:
+            await tidy(self._means, held, self._unsealed)
+            self._sealed.note(self.conversation_id, self._unsealed.turn)
+            self._unsealed = None
+
     async def _run_turn(self, held: Held) -> None:
         running = held.state.running
         if running is None:
@@ -195,6 +231,7 @@ class Worker:
             await self._turn.run()
         finally:
             self._turn = None
+        self._sealed.note(self.conversation_id, running.turn)
 
     async def _take(self, held: Held, waiting: Waiting | None) -> None:
         """Judge the envelope whose turn it is, and record what it comes to."""

@@ -118,6 +118,7 @@ class Desk:
 
     def __init__(self, pool: Pool, appender: Appender, agents: Mapping[str, Agent], **fields: Any) -> None:
         self.pool = pool
+        self.appender = appender
         self.store = PostgresStore(pool, appender)
         self.log = PostgresConversationLog(pool)
         self.dispatcher = Dispatcher(self.store, Fingerprints(b"k" * 32), Bounds())
@@ -212,9 +213,40 @@ async def desk(
     try:
         yield made
     finally:
-        await made.runner.close()
-        await appender.close()
-        await pool.close()
+        if not pool.closed:
+            await made.runner.close()
+            await appender.close()
+            await pool.close()
+
+
+class Killed:
+    """A point at which a process stops for ever: `reached` once it is there. passes: how often it goes by before."""
+
+    def __init__(self, name: str, passes: int = 0) -> None:
+        self.name = name
+        self.reached = asyncio.Event()
+        self._passes = passes
+
+    async def __call__(self, name: str) -> None:
+        """See RunnerMeans.point."""
+        if name == self.name:
+            if self._passes == 0:
+                self.reached.set()
+                await asyncio.Event().wait()
+            self._passes -= 1
+
+
+async def kill(made: Desk) -> None:
+    """End a process where it is: nothing more of it reaches the database, and its lease is not let go."""
+    await made.appender.abort()
+    await made.pool.close(timeout=0)
+    await made.runner.close()
+
+
+def lapse(database: Any) -> None:
+    """Let every lease lapse: what the tests change is the stored moment, never the clock."""
+    with database.connect("postgres") as superuser:
+        superuser.execute("UPDATE minutebook.leases SET seen_at = seen_at - interval '20 seconds'")
 
 
 class Script:
