@@ -220,11 +220,13 @@ async def desk(
 
 
 class Killed:
-    """A point at which a process stops for ever: `reached` once it is there. passes: how often it goes by before."""
+    """A point at which a process stops for ever, or with `once` until `go_on` is set, the first time: `reached` once it
+    is there. passes: how often it goes by before."""
 
     def __init__(self, name: str, passes: int = 0) -> None:
         self.name = name
         self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
         self._passes = passes
 
     async def __call__(self, name: str) -> None:
@@ -234,6 +236,12 @@ class Killed:
                 self.reached.set()
                 await asyncio.Event().wait()
             self._passes -= 1
+
+    async def once(self, name: str) -> None:
+        """See RunnerMeans.point."""
+        if name == self.name and not self.reached.is_set():
+            self.reached.set()
+            await self.go_on.wait()
 
 
 async def kill(made: Desk) -> None:
