@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Iterable, Iterator
 
-from .linear import Pattern, Span
+from .linear import Span
 
 RUN_CHARS = "[A-Za-z0-9+/_-]"
 """Both alphabets of Base64."""
@@ -24,15 +24,26 @@ RUN_BEGINNING = f"{RUN_CHARS}+={{0,2}}"
 """What a stream must wait for the end of."""
 
 _GROUP = 4
-_RUN = Pattern(f"{RUN_CHARS}{{{MIN_RUN_CHARS},}}={{0,2}}")
+_RUN = re.compile(rb"[A-Za-z0-9+/_-]*={0,2}")
+_CHARS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/_-")
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _STRINGS = re.compile(rb"[\x20-\x7e\t\r\n]{12,}")
 """What reads as text in decoded bytes: noise does not for that long."""
 
 
-def runs(text: bytes) -> Iterator[Span]:
-    """Where what may be Base64 stands."""
-    yield from (whole for whole, *_ in _RUN.spans(text))
+def runs_around(text: bytes, cores: Iterable[Span]) -> Iterator[Span]:
+    """Where a run stands that may be Base64 and has one of these within it; each once, from left to right."""
+    last = 0
+    for core, core_end in cores:
+        if core_end <= last:
+            continue
+        start = core
+        while start > last and text[start - 1] in _CHARS:
+            start -= 1
+        found = _RUN.match(text, start)
+        last = start if found is None else found.end()
+        if last - start >= MIN_RUN_CHARS:
+            yield start, last
 
 
 def readings(run: bytes) -> Iterator[bytes]:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from .base64_runs import RUN_BEGINNING, cores_of_words, readings, runs
+from .base64_runs import RUN_BEGINNING, cores_of_words, readings, runs_around
 from .known import KnownSecrets, escaped_once_more
 from .linear import NOTHING, Pattern, PatternSet, Span, literal
 from .prefixes import beginnings_of
 from .rules import CONFIGURED, CompiledRule, Finding, keyword_pattern, mask
-from .views import ERRORS, ESCAPE, INVISIBLE, View, escapes, last_escaped, unescaped, visible, without_open_escape
+from .views import (
+    ERRORS,
+    ESCAPE,
+    INVISIBLE,
+    View,
+    escaped_words,
+    escapes,
+    last_escaped,
+    unescaped,
+    visible,
+    without_open_escape,
+    word_end,
+)
 
 _INVISIBLE_HIT, _ESCAPE_HIT, _BASE64_HIT = range(3)
 """Places in the set of what is looked for at once, before those of the rules."""
@@ -69,6 +81,7 @@ class Matcher:
                 sources.append(literal(each))
                 self._looks.append(known)
         self._set = PatternSet(sources)
+        self._cores = Pattern(sources[_BASE64_HIT])
         self._invisible = Pattern(INVISIBLE)
         self._beginnings: Pattern | None = None
         self._plain_names: set[str] = set()
@@ -100,16 +113,19 @@ class Matcher:
         return False
 
     def findings(self, text: bytes, before: Before = START) -> list[Finding]:
-        """Every match, the refused ones too, in no order."""
-        hits = self._set.found(text)
+        """Every match, the refused ones too, in no order. A keyword within a mask counts for nothing."""
+        masks = self._mask_spans(text)
+        hits = self._set.found(_without(text, masks))
         if not hits:
             return []
         found = self._look(text, before.byte, hits)
-        for view, context in self._views(text, before, hits):
-            found += [view.placed(each) for each in self._look(view.text, context, self._set.found(view.text))]
+        for start, view, context in self._views(text, before, hits):
+            inner = self._look(view.text, context, self._set.found(view.text))
+            found += [view.placed(each, start) for each in inner]
         if _BASE64_HIT in hits:
-            found += [self._decoded(text, span) for span in runs(text)]
-        return self._around_masks(text, found)
+            cores = (whole for whole, *_ in self._cores.spans(text))
+            found += [self._decoded(text, span) for span in runs_around(text, cores)]
+        return [_around(each, masks) for each in found] if masks else found
 
     def joints(self, text: bytes) -> list[Finding]:
         """What a text must not be cut within, beside its matches: masks and percent escapes."""
@@ -122,8 +138,10 @@ class Matcher:
         whole = without_open_escape(text)  # which byte it will be is not known
         hits = [_INVISIBLE_HIT] if self._invisible.first(text) is not None else []
         hits += [_ESCAPE_HIT] if len(whole) < len(text) or any(escapes(text)) else []
-        for view, context in self._views(whole, before, hits):
-            place = min(place, view.place(self._beginning(view.text, context)))
+        for start, view, context in self._views(whole, before, hits):
+            # Only the last word is not over.
+            if start + view.place(len(view.text)) == len(whole):
+                place = min(place, start + view.place(self._beginning(view.text, context)))
         return place
 
     def before(self, text: bytes, before: Before) -> Before:
@@ -143,14 +161,15 @@ class Matcher:
             at = part.end
         return b"".join([*pieces, text[at:]])
 
-    def _views(self, text: bytes, before: Before, hits: Sequence[int]) -> list[tuple[View, bytes]]:
-        """Other readings of the text that may differ from it, each with what stands before it there."""
-        found: list[tuple[View, bytes]] = []
+    def _views(self, text: bytes, before: Before, hits: Sequence[int]) -> Iterator[tuple[int, View, bytes]]:
+        """Other readings that may differ from the text, each with its place and with what stands before it there."""
         if _INVISIBLE_HIT in hits or before.byte != before.visible:
-            found.append((visible(text), before.visible))
-        if _ESCAPE_HIT in hits or before.byte != before.unescaped:
-            found.append((unescaped(text), before.unescaped))
-        return found
+            yield 0, visible(text), before.visible
+        words = list(escaped_words(text)) if _ESCAPE_HIT in hits else []
+        if before.byte != before.unescaped and (not words or words[0][0] > 0):
+            words.insert(0, (0, word_end(text)))
+        for start, end in words:
+            yield start, unescaped(text[start:end]), text[start - 1 : start] if start else before.unescaped
 
     def _look(self, text: bytes, before: bytes, hits: Sequence[int]) -> list[Finding]:
         shift = len(before)
@@ -172,11 +191,6 @@ class Matcher:
 
     def _mask_spans(self, text: bytes) -> list[Span]:
         return [whole for whole, *_ in self._mask.spans(text)] if _MASK_BEGINS in text else []
-
-    def _around_masks(self, text: bytes, findings: list[Finding]) -> list[Finding]:
-        """The findings, each with the whole of every mask that it touches; a secret that is masks alone is none."""
-        masks = self._mask_spans(text) if findings else []
-        return [_around(each, masks) for each in findings] if masks else findings
 
     def _beginning(self, text: bytes, before: bytes) -> int:
         if self._beginnings is None:
@@ -212,6 +226,15 @@ def _in_base64(rules: Iterable[CompiledRule]) -> str:
         words = (*each.rule.keywords, *each.rule.encoded)
         cores |= cores_of_words(words, ignores_case=each.rule.ignores_case)
     return "|".join(literal(core) for core in sorted(cores)) or NOTHING
+
+
+def _without(text: bytes, masks: Sequence[Span]) -> bytes:
+    """The text without what stands in masks; what is left of it does not grow together."""
+    if not masks:
+        return text
+    ends = [0, *(end for _, end in masks)]
+    starts = [*(start for start, _ in masks), len(text)]
+    return b"\0".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 def _around(finding: Finding, masks: Sequence[Span]) -> Finding:

@@ -30,6 +30,8 @@ _INVISIBLE_RUN = re.compile(f"({INVISIBLE}+)")
 _ESCAPE = re.compile(ESCAPE.encode())
 _LAST_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})\Z")
 _OPEN_ESCAPE = re.compile(rb"%[0-9A-Fa-f]?\Z")
+_SPACES = (b" ", b"\n", b"\t", b"\r")
+_SPACE = re.compile(rb"[ \n\t\r]")
 _ESCAPE_BYTES = 3
 
 
@@ -60,14 +62,14 @@ class View:
         """Where the byte at `at` stood; the end of the text for the end of the view."""
         return self._span_of(at)[0] if at < len(self.text) else self._length
 
-    def placed(self, finding: Finding) -> Finding:
-        """A match in the view, as one in the text."""
+    def placed(self, finding: Finding, by: int = 0) -> Finding:
+        """A match in the view, as one in the text, which begins at `by` of a longer one."""
         secret = finding.secret
-        start, end = self._span(finding.start, finding.end)
-        return Finding(start, end, None if secret is None else self._span(*secret), finding.place)
+        start, end = self._span(finding.start, finding.end, by)
+        return Finding(start, end, None if secret is None else self._span(*secret, by), finding.place)
 
-    def _span(self, start: int, end: int) -> Span:
-        return self.place(start), self._span_of(end - 1)[1]
+    def _span(self, start: int, end: int, by: int) -> Span:
+        return self.place(start) + by, self._span_of(end - 1)[1] + by
 
     def _span_of(self, at: int) -> Span:
         part = bisect.bisect_right(self._places, at) - 1
@@ -79,6 +81,23 @@ class View:
 def visible(text: bytes) -> View:
     """The text without its invisible characters."""
     return View(_visible_pieces(text))
+
+
+def escaped_words(text: bytes) -> Iterator[Span]:
+    """Where a word stands that has a percent escape in it: no secret that is written with them has a space in it."""
+    last = 0
+    for start, end in escapes(text):
+        if start < last:
+            continue
+        start = max(last, *(text.rfind(space, last, start) + 1 for space in _SPACES))  # noqa: PLW2901 - of its word
+        last = word_end(text, end)
+        yield start, last
+
+
+def word_end(text: bytes, start: int = 0) -> int:
+    """Where the word that `start` stands in is over."""
+    ends = _SPACE.search(text, start)
+    return len(text) if ends is None else ends.start()
 
 
 def unescaped(text: bytes) -> View:
