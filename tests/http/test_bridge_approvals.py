@@ -33,13 +33,15 @@ def test_a_request_waits_for_a_person_and_the_same_number_is_the_same_request(br
     first = bridge.ask("e1", action=ACTION)
     assert first.status_code == 200, first.text
     asked = first.json()
-    assert set(asked) == {"approvalId", "actionDigest", "expiresAt"}
+    assert set(asked) == {"approvalId", "actionDigest", "expiresAt", "seq", "chain"}
     assert asked["actionDigest"] == digest(asked["approvalId"])
     assert bridge.ask("e1", action=ACTION).json() == asked
     assert bridge.hello().ask("e1", action=ACTION).json() == asked
     assert len(entries(bridge)) == 1
     decided = bridge.decide(asked)
-    assert bridge.ask("e1", action=ACTION).json() == {**asked, "decision": "approved"}
+    decided = bridge.ask("e1", action=ACTION).json()
+    assert decided["seq"] > asked["seq"]
+    assert decided == {**asked, "decision": "approved", "seq": decided["seq"], "chain": decided["chain"]}
     with bridge.stream() as stream:
         assert frames(stream, 1)[0][1]["ref"] == decided
     assert [kind for kind, _ in entries(bridge)] == ["approval_requested", "approval_decided"]

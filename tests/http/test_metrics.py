@@ -252,6 +252,7 @@ LABELS = {
     "decision",
     "by",
     "rule",
+    "status",
     "phase",
     "view",
     "sweep",
