@@ -121,7 +121,7 @@ async def rebuild(means: RunnerMeans, held: Held, running: Running) -> Prompt:
     state = held.state
     kept = [turn for turn in state.window if turn.user_ord in frozenset(decided.kept)]
     summary = state.summary if decided.summary else None
-    edited = [turn for turn in state.window if turn.user_ord == envelope.edit_of]
+    edited = [turn for turn in (*state.evicted, *state.window) if turn.user_ord == envelope.edit_of]
     words = await Words.read(means, held, {turn.turn: turn for turn in (*kept, *edited)}.values(), summary)
     asked = _asked(envelope, next(iter(words.turns(edited)), None))
     return Prompt(

@@ -339,6 +339,21 @@ def test_nothing_but_a_close_closes() -> None:
     assert close_up(log.state, judged, 9) == Decision()
 
 
+def test_nothing_closes_while_a_turn_runs_or_a_message_waits() -> None:
+    log = Log().start()
+    log.send("one")
+    log.step()
+    log.close()
+    request = log.judged(log.state.queue[0])
+    assert isinstance(request, Good)
+    assert close_up(log.state, request, 9) == Decision(), "a turn runs"
+    log.forge()
+    log.end()
+    assert close_up(log.state, request, 9) == Decision(), "somebody waits"
+    assert log.step() == "unauthenticated"
+    assert close_up(log.state, request, 9).seal
+
+
 @pytest.mark.parametrize("said", [{"generation_turns": ROTATE_TURNS}, {"events": ROTATE_EVENTS}])
 def test_a_new_generation_begins_between_turns(said: dict[str, int]) -> None:
     log = Log().start()
