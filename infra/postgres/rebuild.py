@@ -156,6 +156,8 @@ def _build_part(url: str, name: str, ids: Sequence[int], tell: Callable[[int], N
     done = 0
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET search_path = pg_catalog, pg_temp")
+        # A shadow that a crash cuts short is thrown away, and the commit of the swap waits for all that was before it.
+        connection.execute("SET synchronous_commit = off")
         for start in range(0, len(ids), views.PAGE_EVENTS):
             done += _fold(connection, views.PROJECTIONS[name], list(ids[start : start + views.PAGE_EVENTS]))
             if tell is not None:
@@ -253,7 +255,7 @@ def _write(
 
 
 def _compare(connection: psycopg.Connection[Any], projection: Projection) -> tuple[int, list[Difference]]:
-    """Rows of streams whose live and shadow checkpoints agree, both ways, in one snapshot."""
+    """Rows of streams whose live and shadow checkpoints agree, in one snapshot."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         same = [
@@ -264,15 +266,10 @@ def _compare(connection: psycopg.Connection[Any], projection: Projection) -> tup
                 (_shadow(projection), projection.name),
             )
         ]
-        counts: dict[int, list[int]] = {}
-        for place, (one, other) in enumerate(((_shadow(projection), projection.name),) * 2):
-            first, second = (one, other) if place == 0 else (other, one)
-            query = sql.SQL(
-                "SELECT d.stream_id, count(*) FROM (SELECT * FROM {} WHERE stream_id = ANY (%s::bigint[])"
-                " EXCEPT ALL SELECT * FROM {} WHERE stream_id = ANY (%s::bigint[])) d GROUP BY d.stream_id"
-            ).format(views.table(first), views.table(second))
-            for stream_id, count in connection.execute(query, (same, same)):
-                counts.setdefault(stream_id, [0, 0])[place] = count
+        counts: dict[int, tuple[int, int]] = {
+            stream_id: (missing, extra)
+            for stream_id, missing, extra in connection.execute(_differing(projection), (same, same))
+        }
         names = dict(
             connection.execute(
                 "SELECT s.id, s.name FROM minutebook.streams s WHERE s.id = ANY (%s::bigint[])", (list(counts),)
@@ -280,6 +277,18 @@ def _compare(connection: psycopg.Connection[Any], projection: Projection) -> tup
         )
     found = [Difference(names.get(each, str(each)), *pair) for each, pair in sorted(counts.items())]
     return len(same), found
+
+
+def _differing(projection: Projection) -> sql.Composed:
+    """By stream id, how many rows of the shadow the live view has not as they are, and the other way round; one pass,
+    since both have their rows by the same key."""
+    on = sql.SQL(" AND ").join(sql.SQL("s.{0} = l.{0}").format(sql.Identifier(column)) for column in projection.key)
+    return sql.SQL(
+        "SELECT coalesce(s.stream_id, l.stream_id), count(s.stream_id), count(l.stream_id)"
+        " FROM (SELECT * FROM {} WHERE stream_id = ANY (%s::bigint[])) s"
+        " FULL JOIN (SELECT * FROM {} WHERE stream_id = ANY (%s::bigint[])) l ON {}"
+        " WHERE (s.*) IS DISTINCT FROM (l.*) GROUP BY 1"
+    ).format(views.table(_shadow(projection)), views.table(projection.name), on)
 
 
 def _swap(connection: psycopg.Connection[Any], projection: Projection) -> int:

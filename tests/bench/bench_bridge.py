@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from bench_http import open_rooms
-from bench_redaction import SENTENCE, us
+from bench_redaction import SENTENCE, TALK, us
 from bench_streams import Stream, follow, until_true
 from figures import Figure, log
 from load import request, run
@@ -39,7 +39,8 @@ LAST_FRAME_S = 10.0
 
 CONNECTIONS = 8
 POST_S = 3.0
-MESSAGE = (SENTENCE * 12)[:1024]
+MESSAGE = ((SENTENCE * 3 + TALK) * 4)[:1024]
+"""One sentence in four has words that the rules look at more closely."""
 
 RECORDED = Path(__file__).parents[2] / "infra" / "demo"
 
