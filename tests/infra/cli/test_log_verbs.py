@@ -137,6 +137,14 @@ def test_rebuild_builds_compares_and_finds_a_view_that_drifted(rooms: Any, on_da
     answer = on_database("rebuild", "transcript", "--dry-run", "--json")
     assert (answer.code, answer.json["ok"]) == (1, False)
     assert answer.json["projections"][0]["differences"] == [{"stream": "room:aaaaaaaa", "missing": 1, "extra": 1}]
+    with rooms.connect("projector") as projector:
+        projector.execute("DELETE FROM minutebook_views.transcript WHERE seq IN (1, 2) AND stream_id = 1")
+        projector.execute(
+            "INSERT INTO minutebook_views.transcript SELECT t.stream_id, 99, t.ts, t.type, t.actor, t.run_id,"
+            " t.classes, t.heading, t.body FROM minutebook_views.transcript t WHERE t.seq = 3 AND t.stream_id = 1"
+        )
+    answer = on_database("rebuild", "transcript", "--dry-run", "--json")
+    assert answer.json["projections"][0]["differences"] == [{"stream": "room:aaaaaaaa", "missing": 3, "extra": 2}]
     assert on_database("rebuild", "transcript").code == 0
     assert on_database("rebuild", "--check").code == 0
 
