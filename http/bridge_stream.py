@@ -20,7 +20,7 @@ from ..domain.principals import Caller
 from ..domain.rooms.run_state import AnyDelivery, DecisionDelivery, InterruptDelivery, SteeringDelivery
 from ..domain.rooms.state import Room
 from .bridges import Holding
-from .endless import Endless, frame
+from .endless import RoomStream, frame
 from .live import Followed
 from .metrics import BRIDGE
 from .reading import Seen
@@ -31,7 +31,7 @@ SLOW_S = 5.0
 limits and kept by the log, so time alone tells a slow one."""
 
 
-class BridgeStream(Endless):
+class BridgeStream(RoomStream):
     """See Endless. epoch: the lease that the bridge has; the stream ends when it is not the newest any more."""
 
     kind: ClassVar[str] = BRIDGE

@@ -16,6 +16,7 @@ from ..commands.conversations.encoding import Scribe
 from ..commands.conversations.handlers import Conversations, Means
 from ..commands.conversations.means import RunnerMeans
 from ..commands.conversations.model_call import Limits
+from ..commands.conversations.ports import Agents
 from ..commands.conversations.runner import Runner
 from ..commands.dispatcher import Dispatcher
 from ..infra.agents import agents_of
@@ -47,6 +48,7 @@ class ConversationWork(msgspec.Struct, frozen=True):
     table: PostgresDeltaTable
     log: PostgresConversationLog
     scribe: Scribe
+    agents: Agents
 
 
 @contextlib.asynccontextmanager
@@ -108,7 +110,7 @@ async def conversation_work(
     await agents.start()
     deltas.start()
     try:
-        yield ConversationWork(handlers, runner, deltas, table, log, scribe)
+        yield ConversationWork(handlers, runner, deltas, table, log, scribe, agents)
     finally:
         await runner.close()
         await deltas.close()

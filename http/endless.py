@@ -1,10 +1,13 @@
-"""What every endless answer does: joins a room's followers, writes frames, beats, and ends with where to go on."""
+"""What every endless answer does: joins those who follow, writes frames, beats, and ends with where to go on."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Generator
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
 import msgspec
@@ -37,53 +40,48 @@ def frame(event: str, data: Any) -> bytes:
 
 
 class Endless(ABC):
-    """See raw.RawAnswer and live.Viewer. `_moved` is set whenever the room may have moved, or something else asks for a
-    look; `_is_idle` while nothing is done but to wait for that."""
+    """See raw.RawAnswer. `_moved` is set whenever something may have moved, or wants a look; `_is_idle` while nothing
+    is done but to wait for that. `_due_at`: loop time at which it looks in any case."""
 
     headers: Headers = HEADERS
 
     kind: ClassVar[str]
     """What the stream counts as in the metrics."""
 
-    def __init__(self, services: Services, caller: Caller, seen: Seen) -> None:
+    def __init__(self, services: Services, caller: Caller, max_s: float, draining: asyncio.Event) -> None:
+        """max_s: longest life, where the token's is not shorter. draining: set when the process stops."""
         self._services = services
-        self._hub: Hub = services.hub
         self._caller = caller
-        self._seen = seen
+        self._draining = draining
         self._moved = asyncio.Event()
         self._is_idle = False
         self._reason = CLIENT_GONE
         self._send: Send | None = None
-        limits = services.settings.limits
-        self._heartbeat_s = float(limits.heartbeat_seconds)
-        lives_s = min(float(limits.stream_max_seconds), caller.expires_at - services.now().timestamp())
+        self._heartbeat_s = float(services.settings.limits.heartbeat_seconds)
+        lives_s = min(max_s, caller.expires_at - services.now().timestamp())
         self._spoke_at = asyncio.get_running_loop().time()
         self._end_at = self._spoke_at + max(0.0, lives_s)
-        self._ends_with_token = lives_s < limits.stream_max_seconds
+        self._ends_with_token = lives_s < max_s
+        self._due_at = math.inf
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Serve until an end. All clean-up is synchronous: after a disconnect nothing may be awaited (fault B28)."""
         self._send = send
-        followed = self._hub.follow(self._seen.stream_id, self._seen.room_id, self._seen.version, self)
-        gone = watch(receive)
-        serving = asyncio.create_task(self._serve(followed))
-        with self._services.metrics.connection(self.kind, lambda: self._why(serving)):
-            try:
-                await asyncio.wait((gone, serving), return_when=asyncio.FIRST_COMPLETED)
-                if serving.done() and not serving.cancelled() and serving.exception() is None:
-                    await send({"type": "http.response.body", "body": b"", "more_body": False})
-            finally:
-                self._hub.leave(followed, self)
-                gone.cancel()
-                serving.cancel()
+        with self._joined() as work:
+            gone = watch(receive)
+            serving = asyncio.create_task(work)
+            with self._services.metrics.connection(self.kind, lambda: self._why(serving)):
+                try:
+                    await asyncio.wait((gone, serving), return_when=asyncio.FIRST_COMPLETED)
+                    if serving.done() and not serving.cancelled() and serving.exception() is None:
+                        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                finally:
+                    gone.cancel()
+                    serving.cancel()
 
-    def look(self) -> None:
-        """See live.Viewer."""
-        self._moved.set()
-
-    def take(self, burst: Burst) -> None:  # noqa: ARG002 - a stream that needs its task for everything
-        """See live.Viewer."""
-        self._moved.set()
+    @abstractmethod
+    def _joined(self) -> AbstractContextManager[Coroutine[Any, Any, None]]:
+        """Among those who follow for as long as the block runs: gives everything from `_begin` to the end frame."""
 
     def _why(self, serving: asyncio.Task[None]) -> str:
         """Why the stream ended, for the metrics."""
@@ -98,10 +96,6 @@ class Endless(ABC):
                 return "failed"
 
     @abstractmethod
-    async def _serve(self, followed: Followed) -> None:
-        """Everything from `_begin` to the end frame."""
-
-    @abstractmethod
     def _resume(self) -> dict[str, Any]:
         """What a frame that asks for another connection says beside its reason."""
 
@@ -114,7 +108,7 @@ class Endless(ABC):
         self._reason = data["reason"]
 
     async def _broken(self, error: MinutebookError) -> None:
-        """The last frames where the room cannot be read."""
+        """The last frames where what is followed cannot be read."""
         await self._reconnect("read_failed", frame("error", {"code": error.code}))
 
     async def _begin(self, first: bytes = b"") -> None:
@@ -124,16 +118,17 @@ class Endless(ABC):
 
     async def _wait(self) -> bool:
         """Sleep until something moves, a heartbeat is due or the stream must end; True when it has ended."""
-        if self._hub.draining.is_set():
+        if self._draining.is_set():
             await self._reconnect("server_stopping")
             return True
         now = asyncio.get_running_loop().time()
         if now >= self._end_at:
             await self._reconnect("token_expired" if self._ends_with_token else "max_age")
             return True
-        left_s = min(self._spoke_at + self._heartbeat_s, self._end_at) - now
+        left_s = min(self._spoke_at + self._heartbeat_s, self._end_at, self._due_at) - now
         if left_s <= 0:
-            await self._write(b": still here\n\n")
+            if now < self._due_at:
+                await self._write(b": still here\n\n")
             return False
         self._is_idle = True
         with contextlib.suppress(TimeoutError):
@@ -147,3 +142,32 @@ class Endless(ABC):
         async with asyncio.timeout(SEND_TIMEOUT_S):
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
         self._spoke_at = asyncio.get_running_loop().time()
+
+
+class RoomStream(Endless):
+    """An Endless that follows a room. See live.Viewer."""
+
+    def __init__(self, services: Services, caller: Caller, seen: Seen) -> None:
+        self._hub: Hub = services.hub
+        super().__init__(services, caller, float(services.settings.limits.stream_max_seconds), self._hub.draining)
+        self._seen = seen
+
+    def look(self) -> None:
+        """See live.Viewer."""
+        self._moved.set()
+
+    def take(self, burst: Burst) -> None:  # noqa: ARG002 - a stream that needs its task for everything
+        """See live.Viewer."""
+        self._moved.set()
+
+    @contextlib.contextmanager
+    def _joined(self) -> Generator[Coroutine[Any, Any, None]]:
+        followed = self._hub.follow(self._seen.stream_id, self._seen.room_id, self._seen.version, self)
+        try:
+            yield self._serve(followed)
+        finally:
+            self._hub.leave(followed, self)
+
+    @abstractmethod
+    async def _serve(self, followed: Followed) -> None:
+        """Everything from `_begin` to the end frame."""

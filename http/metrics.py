@@ -53,11 +53,14 @@ EVENT_TYPES = sorted(
 
 APPEND_ERRORS = ("unavailable", "conflict", "invalid", "internal")
 
-VIEWER, BRIDGE = "viewer", "bridge"
+VIEWER, BRIDGE, LISTENER = "viewer", "bridge", "listener"
+KINDS = (VIEWER, BRIDGE, LISTENER)
+"""Of streams: a room's viewers and bridges, and those who follow a conversation."""
 
 CLIENT_GONE = "client_gone"
 ENDS = (
     *("room_closed", "removed", "run_ended", "lease_lost", "server_stopping", "token_expired", "max_age"),
+    *("conversation_closed", "not_found"),
     *("slow_consumer", "send_timeout", "read_failed", "failed", CLIENT_GONE),
 )
 """Why a stream ended: the reason of its last frame, or what kept that frame from being written."""
@@ -96,10 +99,10 @@ class Metrics:
             FAN_OUT_S,
         )
         connections = Gauge("minutebook_connections", "Open streams.", ["kind"], registry=self.registry)
-        self._connections = {kind: connections.labels(kind) for kind in (VIEWER, BRIDGE)}
+        self._connections = {kind: connections.labels(kind) for kind in KINDS}
         self._ended = _closed(
             self._counter("connections_ended", "Streams that ended, and why.", "kind", "reason"),
-            (VIEWER, BRIDGE),
+            KINDS,
             ENDS,
         )
         self._decision_s = _closed(

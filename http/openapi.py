@@ -28,6 +28,9 @@ OPEN_TAG = "operations"
 PLACE = "struct:"
 """Before the name of a struct, in the title of what stands for its schema."""
 
+ENDLESS = ("/stream", "/conversations/{conversation_id}/events")
+"""What the paths of streams end with."""
+
 _READ = (400, 401, 403, 404, 406, 422, 500, 503, 504)
 _FOLLOW = (*_READ, 429)
 _WRITE = (*_FOLLOW, 409, 410, 413, 415)
@@ -77,7 +80,7 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Iterable
     bodies = _bodies(app)
     for path, item in document["paths"].items():
         for method, operation in item.items():
-            statuses = _WRITE if method != "get" else _FOLLOW if path.endswith("/stream") else _READ
+            statuses = _WRITE if method != "get" else _FOLLOW if path.endswith(ENDLESS) else _READ
             _complete(statuses, operation, bodies.get((path, method)))
     _, schemas = msgspec.json.schema_components(
         [*sorted(structs.seen, key=lambda one: one.__name__), *bodies.values()], ref_template=REF

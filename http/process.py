@@ -15,7 +15,6 @@ import uvloop
 
 from ..commands.attendance import Attendance
 from ..commands.beside import Beside, Presence
-from ..commands.conversations.runner import Runner
 from ..commands.dispatcher import Dispatcher, Fingerprints
 from ..commands.rooms import Rooms
 from ..infra.database import Database
@@ -24,7 +23,7 @@ from ..infra.postgres.census import CensusTaker
 from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.forks import PostgresForks
 from ..infra.postgres.holds import PostgresHolds
-from ..infra.postgres.listen import Listener
+from ..infra.postgres.listen import Listener, Wake
 from ..infra.postgres.pool import make_pool, verify_role
 from ..infra.postgres.presence import PostgresPresence
 from ..infra.postgres.projector import Projector
@@ -41,7 +40,7 @@ from .app import create_app
 from .bounds import dispatcher_bounds, now, room_means
 from .bridges import Bridges
 from .census import CensusCollector
-from .conversation_work import conversation_work
+from .conversation_services import conversing
 from .jobs import run_jobs
 from .limits import Limits
 from .live import Hub
@@ -136,10 +135,15 @@ async def serve_http(
         limits = Limits(settings.limits)
         attendance = _attendance(settings, PostgresPresence(pool), stack)
         beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
-        work = await stack.enter_async_context(
-            conversation_work(settings, pool, store, dispatcher, redactor, key, limits.admit, metrics)
+        conversations, runner = await stack.enter_async_context(
+            conversing(settings, pool, store, dispatcher, redactor, key, metrics, verifier.verify)
         )
-        listener = Listener(database.listen_url, lambda ids: _wake(hub, work.runner, ids), database.url("app"))
+        listener = Listener(
+            database.listen_url,
+            _to_all(hub.wake, runner.wake, conversations.hub.wake),
+            database.url("app"),
+            wake_deltas=conversations.hub.wake_deltas,
+        )
         listener.start()
         stack.push_async_callback(listener.close)
         services = Services(
@@ -155,32 +159,36 @@ async def serve_http(
             limits,
             attendance,
             metrics,
-            work,
+            conversations,
         )
         metrics.issuers(verifier.key_ages)
         metrics.gauges(_gauges(hub, dispatcher, listener, appender))
         metrics.census(CensusCollector(CensusTaker(pool, list(PROJECTIONS), settings.timeouts).take))
         own_port = metrics_port.of_http(settings.server)
         stack.enter_context(metrics_port.served(metrics, settings.server.host, own_port))
-        readiness = Readiness(pool, list(PROJECTIONS))
-        app = create_app(services, verifier, readiness, serves_metrics=own_port is None)
+        app = create_app(services, verifier, Readiness(pool, list(PROJECTIONS)), serves_metrics=own_port is None)
         server = _server(RedactedEdge(app, redactor, key, metrics.refused), settings.server.drain_seconds)
         serving = asyncio.create_task(server.serve([sock]), name="http")
         await _until(server.up, serving)
-        work.runner.start(lambda: listener.is_up)
+        runner.start(lambda: listener.is_up)
         ready()
         await _until(stop, serving)
         hub.drain()
+        conversations.hub.drain()
         server.should_exit = True
-        await work.runner.close()
+        await runner.close()
         await _drain(dispatcher, appender, settings.server.drain_seconds - CUT_OFF_S)
         await serving
 
 
-def _wake(hub: Hub, runner: Runner, ids: frozenset[int] | None) -> None:
-    """What the listener heard."""
-    hub.wake(ids)
-    runner.wake(ids)
+def _to_all(*wakes: Wake) -> Wake:
+    """Who hears what the listener hears."""
+
+    def wake(ids: frozenset[int] | None) -> None:
+        for each in wakes:
+            each(ids)
+
+    return wake
 
 
 async def _until(event: asyncio.Event, serving: asyncio.Task[None]) -> None:

@@ -14,7 +14,7 @@ from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.settings import Settings
 from .bridges import Bridges
-from .conversation_work import ConversationWork
+from .conversation_services import ConversationServices
 from .limits import Limits
 from .live import Hub
 from .metrics import Metrics
@@ -35,4 +35,4 @@ class Services(msgspec.Struct, frozen=True):
     limits: Limits
     attendance: Attendance
     metrics: Metrics
-    work: ConversationWork
+    conversations: ConversationServices

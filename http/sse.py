@@ -14,7 +14,7 @@ from ..domain.errors import InvalidCursor, MinutebookError
 from ..domain.principals import Caller
 from ..domain.rooms.rights import require
 from .begun import begun
-from .endless import SEND_TIMEOUT_S, Endless, frame
+from .endless import SEND_TIMEOUT_S, RoomStream, frame
 from .live import SEND_BYTES, Burst, Followed, Frame
 from .metrics import VIEWER
 from .reading import Seen, snapshot
@@ -44,7 +44,7 @@ def plan(head: int, cursor: int | None, tail: int, *, is_other_log: bool) -> Str
     return StreamPlan(max(0, head - tail) if cursor is None else cursor, False)
 
 
-class EventStream(Endless):
+class EventStream(RoomStream):
     """See Endless. `_taken_bytes`: what the followed stream had buffered, ever, when the viewer had it all."""
 
     kind: ClassVar[str] = VIEWER

@@ -51,7 +51,7 @@ class ConversationFollower(StreamFollower):
             if int(found[1]) <= self._ord:
                 return False
             self.cursor, self._ord = frame.id, int(found[1])
-        elif frame.event == "reconnect" and self.cursor is None:
+        elif frame.event == "status" and self.cursor is None:
             self.cursor = str(said(frame).get("cursor"))
         return True
 

@@ -82,6 +82,9 @@ class ConversationSettings(SecretSection, frozen=True):
     stream_pending_bytes: Annotated[
         int, Meta(ge=65_536, le=256 << 20, description="Unsent bytes before a slow stream is closed.")
     ] = 1 << 20
+    authorize_seconds: Annotated[
+        int, Meta(ge=1, le=30, description="From one look at an open stream's token and owner to the next.")
+    ] = 30
     posts_per_minute: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Commands of one principal a minute, in conversations.")
     ] = 120

@@ -70,7 +70,7 @@ def _advice(error: Refused) -> str:
         case 401:
             return f"{error.detail} Is --data-dir the one that the server uses, or the token still valid?"
         case 404:
-            return f"{error.detail} Check the room's id, and that this principal may see it."
+            return f"{error.detail} Check the id, and that this principal may see it."
         case _:
             return error.detail
 

@@ -40,6 +40,7 @@ from .access import MEMBERS, OPERATOR, Issued, client_of, guarded_call
 from .common import FINDING, DataDir, fail
 from .demo_runs import HANDOFF, PULL_REQUEST, RunFailed, Worker, meanwhile, review
 from .demo_server import DemoServer, ServerFailed
+from .demo_talk import TalkFailed, talk
 from .play import Pace, pace_of
 from .render import printable, say
 from .tail import Viewer
@@ -129,6 +130,8 @@ async def _live(scene: _Scene, number: Iterator[int]) -> tuple[str, int]:
             with _step(next(number), "A reviewer goes on from the room's brief"):
                 head = await _review(cast)
                 await watch.reach(head)
+        with _step(next(number), "A person talks with an agent that the server runs, and stops it"):
+            await talk(client, people, _say)
         with _step(next(number), "The viewer has what the log has"):
             if watch.seqs != list(range(1, len(watch.seqs) + 1)) or len(watch.seqs) < head:
                 raise StepFailed(f"The viewer saw {len(watch.seqs)} entries, but the log has {head}.")
@@ -319,7 +322,7 @@ def _step(number: int, what: str) -> Generator[None]:
         yield
     except TimeoutError as error:
         raise StepFailed(f"Step {number} failed: nothing came within {CATCH_UP_S:.0f} s.") from error
-    except (Refused, Unreachable, RunOver, RunFailed, ServerFailed, RebuildError, MinutebookError) as error:
+    except (Refused, Unreachable, RunOver, RunFailed, TalkFailed, ServerFailed, RebuildError, MinutebookError) as error:
         raise StepFailed(f"Step {number} failed: {error}") from error
     say("   passed", "green")
 

@@ -10,6 +10,8 @@ from ... import __version__
 from . import (
     admin,
     bridge,
+    chat,
+    conversations,
     demo,
     doctor,
     erase,
@@ -37,6 +39,7 @@ app = typer.Typer(
 VERBS = {
     "Server": (serve.serve, token.token, demo.demo),
     "Rooms": (tail.tail, play.play, bridge.bridge),
+    "Conversations": (chat.chat,),
     "Log": (verify.verify, export.export, rebuild.rebuild),
     "Operations": (doctor.doctor, retention.retention, erase.erase, admin.migrate, sql.sql, restored.restored),
 }
@@ -62,6 +65,8 @@ for _heading, _verbs in VERBS.items():
     for _verb in _verbs:
         app.command(rich_help_panel=_heading)(_verb)
 app.add_typer(room_acts.app, name="rooms", rich_help_panel="Rooms")
+
+app.add_typer(conversations.conversations, name="conversations", rich_help_panel="Conversations")
 
 
 def main() -> None:

@@ -13,10 +13,9 @@ import psycopg
 import structlog
 from psycopg import sql
 
-CHANNEL = "minutebook"
+from .deltas_table import CHANNEL as DELTAS
 
-DELTAS = "minutebook_deltas"
-"""The channel of the table of deltas; it carries stream ids, too."""
+CHANNEL = "minutebook"
 
 PING_S = 1.0
 """Silence after which the connection is pinged."""

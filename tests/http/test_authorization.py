@@ -17,6 +17,7 @@ from minutebook.http.app import make_router
 from minutebook.http.problems import STATUS
 from minutebook.http.services import Services
 from minutebook.infra.settings import Settings
+from talks import reply, say, start
 
 CALLERS = (
     *("nobody", "stranger", "watcher", "collaborator", "owner", "admin", "auditor"),
@@ -27,6 +28,8 @@ CALLERS = (
 ROOM = "/v1/rooms/{room_id}"
 
 RUN = "/v1/runs/{run_id}"
+
+TALK = "/v1/conversations/{conversation_id}"
 
 # A column a caller, in the order above: a status, or the code of a refusal that says more.
 # gone: 403 run_not_live. cli: 403 client_not_allowed.
@@ -67,6 +70,16 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", "/v1/bridge/approvals"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
     ("POST", "/v1/bridge/bye"): "401 403 403 403 403 403 403 200 200 409 403 403 403",
     ("POST", "/mcp"): "401 403 403 403 403 403 403 200 200 200 403 403 403",  # what a run may is its tools' to say
+    ("GET", "/v1/conversations"): "401 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("POST", "/v1/conversations"): "401 403 201 403 201 403 403 403 403 403 403 403 201",
+    ("GET", TALK): "401 404 404 404 200 404 404 404 404 404 404 404 200",
+    ("POST", f"{TALK}/turns"): "401 404 404 404 202 404 404 404 404 404 404 404 202",
+    ("POST", f"{TALK}/interrupt"): "401 404 404 404 202 404 404 404 404 404 404 404 202",
+    ("POST", f"{TALK}/turns/{{turn}}/seen"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
+    ("GET", f"{TALK}/turns/{{turn}}/context"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
+    ("GET", f"{TALK}/history"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
+    ("GET", f"{TALK}/events"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
+    ("POST", f"{TALK}/close"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
     ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204",
     ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204",
     ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200 200",
@@ -93,13 +106,18 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", f"{RUN}/end"): {"reason": "stuck"},
     ("POST", f"{RUN}/revoke"): {"reason": "strange"},
     ("POST", "/v1/bridge/events"): {"items": []},
+    ("POST", "/v1/conversations"): {"agent": "echo"},
+    ("POST", f"{TALK}/turns"): {"text": "hello"},
+    ("POST", f"{TALK}/interrupt"): {},
+    ("POST", f"{TALK}/turns/{{turn}}/seen"): {"offset": 1},
+    ("POST", f"{TALK}/close"): {},
     ("POST", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     ("POST", "/v1/bridge/approvals"): {"eventId": "e1", "callId": "c1", "class": "forge.pr", "action": {"open": 1}},
     ("POST", "/v1/bridge/bye"): {"reason": "finished"},
 }
 
-UNKNOWN = {"principal": "human:newcomer", "ref": 9_999_999, "approval_id": "01J00000000000000000000000"}
-"""What stands in paths beside room and run: nothing of it is there."""
+UNKNOWN = {"turn": 1, "principal": "human:newcomer", "ref": 9_999_999, "approval_id": "01J00000000000000000000000"}
+"""What stands in paths beside room, run and conversation: nothing of it is there but the turn."""
 
 CODES = {
     "401": "unauthenticated",
@@ -114,7 +132,7 @@ OPEN_TO_DELEGATES = {"/v1/session", "/v1/openapi.json", "/healthz", "/readyz", "
 
 ENDS_THE_SCENE = {
     *(("POST", f"{ROOM}/close"), ("POST", f"{ROOM}/driver/take"), ("POST", "/v1/bridge/bye")),
-    *(("POST", f"{RUN}/end"), ("POST", f"{RUN}/revoke")),
+    *(("POST", f"{RUN}/end"), ("POST", f"{RUN}/revoke"), ("POST", f"{TALK}/close")),
 }
 """Rows whose success leaves nothing to try the next caller on."""
 
@@ -122,27 +140,32 @@ _numbers = itertools.count(1)
 
 
 class Scene(msgspec.Struct):
-    """A room with a collaborator, a live run and one that has ended; and a room of another run."""
+    """A room with a collaborator, a live run and one that has ended; another run's room; the owner's conversation."""
 
     room: str
     run: str
     clients: dict[str, httpx.Client]
+    talk: str
 
     def send(self, method: str, path: str, caller: str) -> httpx.Response:
         """The row's request as that caller; of a stream only its head."""
-        url = path.format(room_id=self.room, run_id=self.run, **UNKNOWN)
+        url = path.format(room_id=self.room, run_id=self.run, conversation_id=self.talk, **UNKNOWN)
         query = {"action": "close"} if path.endswith("/explain") else None
         body = BODIES.get((method, path))
         if (method, path) == ("PUT", RUN):
             body = {"roomId": self.room, "role": "implementer"}
         with self.clients[caller].stream(method, url, params=query, json=body) as response:
-            if not path.endswith("/stream") or response.status_code != 200:
+            if not _is_endless(path) or response.status_code != 200:
                 response.read()
             return response
 
     def seq(self) -> int:
         """The room's head."""
         return self.clients["admin"].get(f"/v1/rooms/{self.room}").json()["throughSeq"]
+
+
+def _is_endless(path: str) -> bool:
+    return path.endswith("/stream") or path == f"{TALK}/events"
 
 
 def make_scene(server: LiveServer) -> Scene:
@@ -168,7 +191,10 @@ def make_scene(server: LiveServer) -> Scene:
     for caller, verb in (("ended_run", "hello"), ("ended_run", "bye"), ("run", "hello"), ("other_run", "hello")):
         answer = clients[caller].post(f"/v1/bridge/{verb}", json={})
         assert answer.status_code == 200, answer.text
-    return Scene(room, run, clients)
+    talk = start(owner)
+    say(owner, talk, "hello")
+    reply(owner, talk, 1)
+    return Scene(room, run, clients, talk)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +244,7 @@ def test_missing_and_not_yours_are_one_answer(scene: Scene, method: str, path: s
     for caller in ("stranger", "other_run", "other_tenant"):
         not_yours = scene.send(method, path, caller)
         for room in MISSING:
-            missing = Scene(room, scene.run, scene.clients).send(method, path, caller)
+            missing = msgspec.structs.replace(scene, room=room).send(method, path, caller)
             assert missing.status_code == not_yours.status_code == 404
             assert _but_instance(missing) == _but_instance(not_yours)
             assert set(missing.headers) == set(not_yours.headers)
@@ -230,10 +256,32 @@ def test_a_missing_run_and_one_that_is_not_yours_are_one_answer(scene: Scene, me
         not_yours = scene.send(method, path, caller)
         for run in MISSING:
             room = "aaaaaaaa" if method == "PUT" else scene.room
-            missing = Scene(room, run, scene.clients).send(method, path, caller)
+            missing = msgspec.structs.replace(scene, room=room, run=run).send(method, path, caller)
             assert missing.status_code == not_yours.status_code == 404
             assert _but_instance(missing) == _but_instance(not_yours)
             assert set(missing.headers) == set(not_yours.headers)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [row for row in TABLE if "{conversation_id}" in row[1]], ids=lambda part: part
+)
+def test_a_conversation_that_is_not_yours_is_as_one_that_is_not_there(scene: Scene, method: str, path: str) -> None:
+    for caller in CALLERS:
+        if caller in ("nobody", "owner", "client"):
+            continue
+        not_yours = scene.send(method, path, caller)
+        for talk in (*MISSING, scene.talk[::-1], scene.room):
+            missing = msgspec.structs.replace(scene, talk=talk).send(method, path, caller)
+            assert missing.status_code == not_yours.status_code == 404, (caller, talk)
+            assert _but_instance(missing) == _but_instance(not_yours)
+            assert set(missing.headers) == set(not_yours.headers)
+
+
+def test_a_conversation_is_nothing_on_the_routes_of_rooms(scene: Scene) -> None:
+    here = msgspec.structs.replace(scene, room=scene.talk)
+    for method, path in (row for row in TABLE if "{room_id}" in row[1]):
+        answer = here.send(method, path, "owner")
+        assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), path
 
 
 def _but_instance(response: httpx.Response) -> bytes:
@@ -303,8 +351,12 @@ def test_a_token_that_acts_for_somebody_is_for_conversations_alone(server: LiveS
     before = scene.seq()
     for method, path in TABLE:
         for caller, client in tokens.items():
-            answer = Scene(scene.room, scene.run, {caller: client}).send(method, path, caller)
-            if path in OPEN_TO_DELEGATES:
+            answer = msgspec.structs.replace(scene, clients={caller: client}).send(method, path, caller)
+            if "{conversation_id}" in path:
+                assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), (method, path)
+            elif path == "/v1/conversations":
+                assert answer.status_code == (200 if method == "GET" else 403), (method, path)
+            elif path in OPEN_TO_DELEGATES:
                 assert answer.is_success, (method, path, answer.text)
             else:
                 assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), (method, path)

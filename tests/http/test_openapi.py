@@ -22,9 +22,13 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from talks import ask, start
 
 MAX_EXAMPLES = 20
 """Requests for each of the operations."""
+
+TWO_GOOD = {"registerRun", "startConversation"}
+"""Operations that find or make."""
 
 METHODS = {"get", "put", "post", "delete"}
 
@@ -59,7 +63,7 @@ def test_every_operation_documents_its_problems(document: dict[str, Any]) -> Non
         wanted = {400, 401, 403, 404, 406, 422, 500, 503, 504}
         if method != "get":
             wanted |= {409, 410, 413, 415, 429}
-        if path.endswith("/stream"):
+        if _is_endless(path):
             wanted |= {429}
         for status in wanted:
             reference = operation["responses"][str(status)]["$ref"]
@@ -67,8 +71,8 @@ def test_every_operation_documents_its_problems(document: dict[str, Any]) -> Non
             assert list(described["content"]) == ["application/problem+json"]
             for code in (code for code, its in STATUS.items() if its == status):
                 assert f"`{code}`" in described["description"]
-        good = [status for status in operation["responses"] if status.startswith("2")]
-        assert good == ["200", "201"] if operation["operationId"] == "registerRun" else len(good) == 1, (path, method)
+        good = sorted(status for status in operation["responses"] if status.startswith("2"))
+        assert good == ["200", "201"] if operation["operationId"] in TWO_GOOD else len(good) == 1, (path, method)
     assert len(names) == sum(1 for _ in operations(document))
 
 
@@ -78,7 +82,7 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         for _, _, operation in operations(document)
         if any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ()))
     }
-    unkeyed = {"beginSession", "endSession", "hello", "pushEvents", "askApproval", "bye"}
+    unkeyed = {"noteSeen", "beginSession", "endSession", "hello", "pushEvents", "askApproval", "bye"}
     assert (
         keyed
         == {operation["operationId"] for _, method, operation in operations(document) if method != "get"} - unkeyed
@@ -109,6 +113,11 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         "pushEvents": "Batch",
         "askApproval": "RequestApproval",
         "bye": "EndRun",
+        "startConversation": "StartConversation",
+        "sendTurn": "SendTurn",
+        "interruptTurn": "InterruptTurn",
+        "closeConversation": "CloseConversation",
+        "noteSeen": "SeenTurn",
     }
     schemas = document["components"]["schemas"]
     assert schemas["PostMessage"]["additionalProperties"] is False
@@ -167,12 +176,32 @@ def test_answers_are_what_the_document_says(server: LiveServer, document: dict[s
         ("CommandAnswer", alice.post(f"/v1/rooms/{room}/close")),
         ("Problem", alice.post(f"/v1/rooms/{room}/close")),
         ("Problem", alice.post("/v1/rooms", json={})),
+        *_of_conversations(alice),
     ]
     for name, answer in checks:
         schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
         jsonschema_rs.Draft202012Validator(schema).validate(answer.json())
         properties = document["components"]["schemas"][name]["properties"]
         assert set(answer.json()) <= set(properties), name
+
+
+def _of_conversations(alice: httpx.Client) -> list[tuple[str, httpx.Response]]:
+    talk = _talk(alice)
+    url = f"/v1/conversations/{talk}"
+    return [
+        ("CommandAnswer", alice.post("/v1/conversations", json={"agent": "echo", "id": "described"})),
+        ("CommandAnswer", alice.post("/v1/conversations", json={"agent": "echo", "id": "described"})),
+        ("ConversationPage", alice.get("/v1/conversations", params={"limit": 1})),
+        ("ConversationStatus", alice.get(url)),
+        ("HistoryPage", alice.get(f"{url}/history")),
+        ("Ledger", alice.get(f"{url}/turns/1/context")),
+        ("Noted", alice.post(f"{url}/turns/1/seen", json={"offset": 1})),
+        ("CommandAnswer", alice.post(f"{url}/turns", json={"text": "!hang"})),
+        ("ConversationStatus", alice.get(url)),
+        ("CommandAnswer", alice.post(f"{url}/interrupt")),
+        ("CommandAnswer", alice.post(f"{url}/close")),
+        ("Problem", alice.post(f"{url}/close")),
+    ]
 
 
 CHECKS = [
@@ -184,7 +213,7 @@ CHECKS = [
 ]
 
 
-FUZZED = "^/(v1/(rooms|runs|bridge)|readyz|healthz)"
+FUZZED = "^/(v1/(rooms|runs|bridge|conversations)|readyz|healthz)"
 """Paths of the operations that get generated requests."""
 
 
@@ -204,7 +233,7 @@ def test_the_server_keeps_to_the_document(server: LiveServer) -> None:
 
 
 def _fuzz(operation: Any, alice: httpx.Client, headers: dict[str, str]) -> None:
-    room = _open(alice)
+    room, talk = _open(alice), _talk(alice)
 
     @given(case=operation.as_strategy())
     @settings(
@@ -215,13 +244,15 @@ def _fuzz(operation: Any, alice: httpx.Client, headers: dict[str, str]) -> None:
         derandomize=True,
         database=None,
     )
-    def ask(case: Any) -> None:
-        nonlocal room
+    def try_(case: Any) -> None:
+        nonlocal room, talk
         if "room_id" in case.path_parameters:
             case.path_parameters["room_id"] = room
         # Its answer for what never comes is a 504, after 5 s.
         (case.query or {}).pop("minSeq", None)
-        if operation.path.endswith("/stream"):
+        if "conversation_id" in case.path_parameters:
+            case.path_parameters["conversation_id"] = talk
+        if _is_endless(operation.path):
             # A stream has no end, so only its head is asked for.
             given_id = {name: value for name, value in (case.headers or {}).items() if name == "Last-Event-ID"}
             answer = alice.head(case.formatted_path, params=case.query, headers=given_id)
@@ -229,9 +260,19 @@ def _fuzz(operation: Any, alice: httpx.Client, headers: dict[str, str]) -> None:
             return
         answer = case.call_and_validate(checks=CHECKS, headers={**(case.headers or {}), **headers})
         if operation.path.endswith("/close") and answer.status_code == 200:
-            room = _open(alice)
+            room, talk = _open(alice), _talk(alice)
 
-    ask()
+    try_()
+
+
+def _talk(alice: httpx.Client) -> str:
+    talk = start(alice)
+    ask(alice, talk, "to be read")
+    return talk
+
+
+def _is_endless(path: str) -> bool:
+    return path.endswith("/stream") or path == "/v1/conversations/{conversation_id}/events"
 
 
 def _open(alice: httpx.Client) -> str:

@@ -1,0 +1,134 @@
+"""Records of a conversation as its viewers get them, and the cursors that name them (http.md, Conversations)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..commands.conversations.kind import Verifier, stream_of
+from ..commands.conversations.ports import At
+from ..domain.conversations.events import CONVERSATION_EVENTS, ReplyRecorded, UserRecorded
+from ..domain.conversations.identity import Identity
+from ..domain.conversations.signing import Keyring
+from ..domain.conversations.state import Conversation
+from ..domain.errors import InvalidCursor
+
+_CURSOR = re.compile(r"(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,15})")
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """`<generation>.<ord>`, exclusive. The position is the ord's; is_clamped: it was beyond the end, and is the end."""
+
+    generation: int
+    ord: int
+    is_clamped: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.ord}"
+
+
+def parse_cursor(text: str) -> Cursor:
+    """A cursor in canonical decimal form. Raises InvalidCursor."""
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise InvalidCursor("The cursor is not one of a conversation; take nextCursor, or the id of a message frame.")
+    return Cursor(int(found[1]), int(found[2]))
+
+
+def clamped(cursor: Cursor, conversation: Conversation) -> Cursor:
+    """The cursor, or the end where it lies beyond it or in a generation that does not exist."""
+    last = conversation.next_ord - 1
+    if cursor.ord <= last and 1 <= cursor.generation <= conversation.generation:
+        return cursor
+    return Cursor(conversation.generation, last, is_clamped=True)
+
+
+class Entry(msgspec.Struct, frozen=True, rename="camel"):
+    """A record. turn: 0 of a rejected one. text: empty where nobody can be said to have sent it. asker: null then.
+
+    id: what the 202 of the send said. reason: why it was rejected or failed. seen: code points that the asker had
+    received of an interrupted reply.
+    """
+
+    cursor: str
+    ord: int
+    turn: int
+    role: str
+    status: str
+    text: str
+    asker: Identity | None
+    ts: str
+    classes: tuple[str, ...]
+    id: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    edit_of: int | UnsetType = UNSET
+    edit_of_turn: int | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    error_id: str | UnsetType = UNSET
+    truncated: bool | UnsetType = UNSET
+    seen: int | UnsetType = UNSET
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """Reads the events of one conversation that are verifiably ours; no others are shown (conversations.md, Trust)."""
+
+    verifier: Verifier
+
+    def decode(self, at: At) -> Any:
+        """The event; something that is no event of a conversation where its MAC is not ours."""
+        return self.verifier.decode(at.event)
+
+    def entry(self, at: At) -> Entry | None:
+        """The record as an entry; None for what is none, or is not ours."""
+        event = self.decode(at)
+        return _entry(event, at) if isinstance(event, UserRecorded | ReplyRecorded) else None
+
+    def entries(self, found: Sequence[At]) -> list[Entry]:
+        """Those of them that are records, and ours."""
+        return [entry for entry in map(self.entry, found) if entry is not None]
+
+
+def reader_of(keyring: Keyring, conversation_id: str) -> Reader:
+    """The reader of that conversation."""
+    return Reader(Verifier(keyring, stream_of(conversation_id), CONVERSATION_EVENTS))
+
+
+def _entry(event: UserRecorded | ReplyRecorded, at: At) -> Entry:
+    cursor = str(Cursor(event.generation, event.ord))
+    ts = at.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if isinstance(event, UserRecorded):
+        return Entry(
+            cursor,
+            event.ord,
+            event.turn,
+            "user",
+            event.status,
+            event.text or "",
+            event.asker,
+            ts,
+            event.classes,
+            id=event.id,
+            message_id=event.message_id,
+            edit_of=event.edit_of,
+            edit_of_turn=event.edit_of_turn,
+            reason=event.reason,
+        )
+    return Entry(
+        cursor,
+        event.ord,
+        event.turn,
+        "assistant",
+        event.status,
+        event.text,
+        event.asker,
+        ts,
+        event.classes,
+        reason=event.reason,
+        error_id=event.error_id,
+        truncated=event.truncated or UNSET,
+        seen=event.seen,
+    )

@@ -1,0 +1,133 @@
+"""What a conversation's owner reads of it: its state, pages of its history, the list of what they started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..commands.conversations.handlers import Looked
+from ..commands.conversations.ports import ConversationLog, Owned
+from ..domain.conversations.events import ConversationStarted
+from ..domain.conversations.identity import Identity
+from ..domain.conversations.signing import Keyring
+from ..domain.conversations.state import Conversation
+from .conversation_entries import Cursor, Entry, Reader, clamped, reader_of
+
+Direction = Literal["forward", "backward"]
+
+MAX_PAGE = 200
+"""Records of one page, each a look-up by key: far from the 2 000 events that a read may cost."""
+
+
+class RunningTurn(msgspec.Struct, frozen=True):
+    """The turn that runs."""
+
+    turn: int
+
+
+class ConversationStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """GET /v1/conversations/{id}, and the `status` frame. turns: newest accepted turn. queued: own turns that wait.
+
+    In a frame alone, cursor: records behind it follow; clamped: it was beyond the end, and is the end.
+    """
+
+    id: str
+    mode: str
+    state: str
+    turns: int
+    queued: int
+    generation: int
+    agent: str
+    barge_in: str
+    running: RunningTurn | UnsetType = UNSET
+    clamped: bool | UnsetType = UNSET
+    cursor: str | UnsetType = UNSET
+
+
+class ConversationLine(msgspec.Struct, frozen=True, rename="camel"):
+    """A conversation in a list. handle: the name that its owner gave it."""
+
+    id: str
+    mode: str
+    state: str
+    agent: str
+    barge_in: str
+    started_at: str
+    updated_at: str
+    handle: str | UnsetType = UNSET
+
+
+class HistoryPage(msgspec.Struct, frozen=True, rename="camel"):
+    """GET /v1/conversations/{id}/history. next_cursor: where to go on, at the end too. done: nothing lies behind."""
+
+    entries: list[Entry]
+    next_cursor: str
+    done: bool
+
+
+def status_of(
+    conversation: Conversation, identity: Identity, clamped: bool | UnsetType = UNSET, cursor: str | UnsetType = UNSET
+) -> ConversationStatus:
+    """The conversation as it stands, for its owner."""
+    running = conversation.running
+    return ConversationStatus(
+        conversation.id,
+        conversation.mode,
+        conversation.state,
+        conversation.turns,
+        sum(1 for each in conversation.queue if each.kind == "user" and each.is_signed and each.asker == identity),
+        conversation.generation,
+        conversation.agent,
+        conversation.barge_in,
+        UNSET if running is None else RunningTurn(running.turn),
+        clamped,
+        cursor,
+    )
+
+
+def line_of(keyring: Keyring, owned: Owned) -> ConversationLine | None:
+    """A line of the list; None where its beginning is not verifiably ours."""
+    started = reader_of(keyring, owned.conversation_id).decode(owned.first)
+    if not isinstance(started, ConversationStarted):
+        return None
+    return ConversationLine(
+        owned.conversation_id,
+        started.mode,
+        "closed" if owned.is_closed else "open",
+        started.agent,
+        started.barge_in,
+        owned.first.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        owned.last_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        started.handle,
+    )
+
+
+async def read_page(
+    log: ConversationLog, reader: Reader, looked: Looked, cursor: Cursor | None, direction: Direction, limit: int
+) -> HistoryPage:
+    """Records behind the cursor, oldest first; or, backward, those before it, newest first."""
+    conversation = looked.conversation
+    last = conversation.next_ord - 1
+    at = None if cursor is None else clamped(cursor, conversation)
+    if direction == "forward":
+        position = 0 if at is None else at.ord
+        ords = range(position + 1, min(position + limit, last) + 1)
+        done = position + limit >= last
+    else:
+        position = last + 1 if at is None or at.is_clamped else at.ord
+        ords = range(max(1, position - limit), position)
+        done = position - limit <= 1
+    entries = reader.entries(await log.by_ords(looked.stream_id, ords)) if ords else []
+    if direction == "backward":
+        entries.reverse()
+    end = min(position, last) if not ords else ords[-1] if direction == "forward" else ords[0]
+    generation = conversation.generation if at is None else at.generation
+    return HistoryPage(entries, _cursor_at(entries, end, generation), done)
+
+
+def _cursor_at(entries: Sequence[Entry], end: int, generation: int) -> str:
+    """The cursor of all that was looked at, shown or not."""
+    return entries[-1].cursor if entries and entries[-1].ord == end else str(Cursor(generation, end))

@@ -1,0 +1,61 @@
+"""What the routes of conversations work with, beside what all routes do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import msgspec
+
+from ..commands.conversations.handlers import Conversations
+from ..commands.conversations.ports import Agents, ConversationLog
+from ..commands.conversations.runner import Runner
+from ..commands.dispatcher import Dispatcher
+from ..domain.conversations.signing import Keyring
+from ..domain.principals import Caller
+from ..infra.postgres.pool import Pool
+from ..infra.postgres.store import PostgresStore
+from ..infra.redaction.engine import Redactor
+from ..infra.settings import Settings
+from .conversation_places import Places
+from .conversation_work import conversation_work
+from .delta_hub import DeltaHub
+from .metrics import Metrics
+from .post_pace import PostPace
+
+
+class ConversationServices(msgspec.Struct, frozen=True):
+    """One per process. verify: the caller of a token, as the gate found it; raises Unauthenticated."""
+
+    handlers: Conversations
+    log: ConversationLog
+    keyring: Keyring
+    agents: Agents
+    hub: DeltaHub
+    places: Places
+    verify: Callable[[str], Awaitable[Caller]]
+
+
+@contextlib.asynccontextmanager
+async def conversing(
+    settings: Settings,
+    pool: Pool,
+    store: PostgresStore,
+    dispatcher: Dispatcher,
+    redactor: Redactor,
+    server_key: bytes,
+    metrics: Metrics,
+    verify: Callable[[str], Awaitable[Caller]],
+) -> AsyncGenerator[tuple[ConversationServices, Runner]]:
+    """What works at conversations in this process, and what its routes need of it. Raises SettingsError."""
+    conversations = settings.conversations
+    admit = PostPace(conversations.posts_per_minute).admit
+    async with conversation_work(settings, pool, store, dispatcher, redactor, server_key, admit, metrics) as work:
+        hub = DeltaHub(work.log, work.table, store.versions, work.deltas.subscribe)
+        hub.start()
+        keyring, places = work.scribe.keyring, Places(conversations)
+        services = ConversationServices(work.conversations, work.log, keyring, work.agents, hub, places, verify)
+        try:
+            yield services, work.runner
+        finally:
+            await hub.close()

@@ -1,0 +1,369 @@
+"""Following conversations live: records from the log, and running replies from memory or from other processes.
+
+Each followed conversation is read once for all its viewers. A reply that is generated here comes by call; one that is
+generated elsewhere by the table of deltas, whose channel says which conversations to look at. What a reply's beginning
+is missing from is read from the table, too, so that a viewer may come in mid-reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+
+from ..commands.conversations.ports import At, ConversationLog, Delta, DeltaTable, Position
+from ..domain.conversations.events import ConversationClosed
+from ..domain.conversations.state import Conversation
+from ..domain.errors import MinutebookError
+from .conversation_entries import Entry, Reader
+from .live import single_line
+
+BUFFERED_MESSAGES = 256
+BUFFERED_BYTES = 1024 * 1024
+"""What a followed conversation keeps for viewers who are nearly up to date; the others read the log."""
+
+PAGE = 128
+"""Records read at a time."""
+
+POLL_S = 1.0
+"""A look at everything that is followed, whatever the listener says (law 8)."""
+
+LOCAL_S = 1.0
+"""So long after a delta from this process the table has nothing for its conversation that is not here already."""
+
+log = structlog.get_logger(__name__)
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A record as one SSE frame. cursor: the frame's id."""
+
+    ord: int
+    cursor: str
+    data: bytes
+
+
+def encode(entry: Entry) -> Message:
+    """One well-formed frame whose data is one line of JSON, whatever was said (law 16)."""
+    head = f"id: {entry.cursor}\nevent: message\ndata: ".encode()
+    return Message(entry.ord, entry.cursor, head + single_line(msgspec.json.encode(entry)) + b"\n\n")
+
+
+class Live:
+    """A reply that is being generated, from its first word. length: code points so far. local_at: loop time of the last
+    delta that came from this process."""
+
+    def __init__(self, turn: int, attempt: int) -> None:
+        self.turn = turn
+        self.attempt = attempt
+        self.length = 0
+        self.local_at = 0.0
+        self._offsets: list[int] = []
+        self._texts: list[str] = []
+        self._encoded: tuple[str, int, int, bytes] | None = None
+
+    def add(self, offset: int, text: str) -> bool:
+        """Append what is new of it; False where something is missing before it."""
+        if offset > self.length:
+            return False
+        fresh = text[self.length - offset :]
+        if fresh:
+            self._offsets.append(self.length)
+            self._texts.append(fresh)
+            self.length += len(fresh)
+        return True
+
+    def since(self, offset: int) -> str:
+        """The text behind that many code points."""
+        if offset >= self.length:
+            return ""
+        place = bisect_right(self._offsets, offset) - 1
+        first = self._texts[place][offset - self._offsets[place] :]
+        return first + "".join(self._texts[place + 1 :])
+
+    def frame(self, event: str, offset: int) -> bytes:
+        """`partial` of all of it, or `delta` of what is behind `offset`; encoded once for all who want the same."""
+        kept = self._encoded
+        if kept is not None and kept[:3] == (event, offset, self.length):
+            return kept[3]
+        at = self.length if event == "partial" else offset
+        data = {"turn": self.turn, "attempt": self.attempt, "offset": at, "text": self.since(offset)}
+        made = f"event: {event}\ndata: ".encode() + single_line(msgspec.json.encode(data)) + b"\n\n"
+        self._encoded = (event, offset, self.length, made)
+        return made
+
+
+class Dialogue:
+    """One conversation with at least one viewer in this process.
+
+    seq: of the last record that was read. version: of the stream, when the poll last looked. first_ord: of the buffer,
+    where all records from it to last_ord are. asked, answered: newest turns whose question and reply are in the log.
+    total_bytes: of all that was ever buffered.
+    """
+
+    def __init__(self, stream_id: int, reader: Reader, conversation: Conversation, seq: int) -> None:
+        self.stream_id = stream_id
+        self.reader = reader
+        self.seq = self.version = seq
+        self.last_ord = conversation.next_ord - 1
+        self.first_ord = conversation.next_ord
+        self.messages: deque[Message] = deque()
+        self.buffered = 0
+        self.total_bytes = 0
+        self.asked = conversation.turns
+        self.answered = conversation.turns if conversation.running is None else conversation.running.turn - 1
+        self.is_closed = conversation.state == "closed"
+        self.live: Live | None = None
+        self.viewers: set[asyncio.Event] = set()
+        self.end: Callable[[], None] = _nothing
+        self.is_reading = False
+        self.is_stale = False
+
+    def after(self, ord_: int) -> list[Message] | None:
+        """Buffered messages behind `ord_`; None where some of them are only in the log."""
+        if ord_ >= self.last_ord:
+            return []
+        if ord_ + 1 < self.first_ord:
+            return None
+        return [message for message in self.messages if message.ord > ord_]
+
+    def shown(self) -> Live | None:
+        """The running reply, once its question is in the log and as long as its end is not."""
+        live = self.live
+        return live if live is not None and self.answered < live.turn <= self.asked else None
+
+    def add(self, found: Sequence[At]) -> None:
+        """Records and the close, as they were read: buffer them, drop what is over the bounds, wake the viewers."""
+        for at in found:
+            self.seq = at.event.seq
+            if isinstance(self.reader.decode(at), ConversationClosed):
+                self.is_closed = True
+            entry = self.reader.entry(at)
+            if entry is not None and entry.ord > self.last_ord:
+                self._append(entry)
+        while len(self.messages) > BUFFERED_MESSAGES or (self.buffered > BUFFERED_BYTES and len(self.messages) > 1):
+            dropped = self.messages.popleft()
+            self.buffered -= len(dropped.data)
+            self.first_ord = dropped.ord + 1
+        self.wake()
+
+    def _append(self, entry: Entry) -> None:
+        message = encode(entry)
+        self.messages.append(message)
+        self.buffered += len(message.data)
+        self.total_bytes += len(message.data)
+        self.last_ord = entry.ord
+        if entry.role == "user":
+            self.asked = max(self.asked, entry.turn)
+        else:
+            self.answered = max(self.answered, entry.turn)
+            if self.live is not None and self.live.turn <= self.answered:
+                self.live = None
+
+    def hear(self, delta: Delta) -> bool:
+        """Some of a reply; False where its beginning, or something between, is missing."""
+        live = self.live
+        if delta.turn <= self.answered:
+            return True
+        if live is None or (delta.turn, delta.attempt) > (live.turn, live.attempt):
+            if delta.offset > 0:
+                return False
+            live = self.live = Live(delta.turn, delta.attempt)
+        elif (delta.turn, delta.attempt) < (live.turn, live.attempt):
+            return True
+        is_whole = live.add(delta.offset, delta.text)
+        self.wake()
+        return is_whole
+
+    def position(self) -> Position:
+        """How far the running reply is here."""
+        live = self.live
+        return Position(self.answered + 1) if live is None else Position(live.turn, live.attempt, live.length)
+
+    def wake(self) -> None:
+        """Have every viewer look."""
+        for viewer in self.viewers:
+            viewer.set()
+
+
+class DeltaHub:
+    """One per process. Holds no database connection while nothing moves."""
+
+    def __init__(
+        self,
+        records: ConversationLog,
+        table: DeltaTable,
+        versions: Callable[[Sequence[int]], Awaitable[dict[int, int]]],
+        subscribe: Callable[[int, Callable[[Delta], None]], Callable[[], None]],
+    ) -> None:
+        """versions: heads of streams, by id. subscribe: to what this process generates; what it gives ends that."""
+        self._subscribe = subscribe
+        self._records = records
+        self._versions = versions
+        self._table = table
+        self._dialogues: dict[int, Dialogue] = {}
+        self._behind: set[int] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._catching: asyncio.Task[None] | None = None
+        self._poll: asyncio.Task[None] | None = None
+        self.draining = asyncio.Event()
+        self.streams = 0
+
+    def start(self) -> None:
+        """Begin the safety poll on the running loop."""
+        self._poll = asyncio.create_task(self._look_for_ever(), name="delta hub poll")
+
+    async def close(self) -> None:
+        """Stop reading."""
+        tasks = [*self._tasks, *([self._poll] if self._poll else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def drain(self) -> None:
+        """Tell every viewer to reconnect elsewhere."""
+        self.draining.set()
+        for dialogue in self._dialogues.values():
+            dialogue.wake()
+
+    @property
+    def followed(self) -> int:
+        """Conversations that have a viewer here."""
+        return len(self._dialogues)
+
+    def follow(
+        self, stream_id: int, reader: Reader, conversation: Conversation, seq: int, viewer: asyncio.Event
+    ) -> Dialogue:
+        """Join a viewer; synchronous, and so is `leave`: clean-up that awaits may never run (fault B28)."""
+        dialogue = self._dialogues.get(stream_id)
+        if dialogue is None:
+            dialogue = self._dialogues[stream_id] = Dialogue(stream_id, reader, conversation, seq)
+            dialogue.end = self._subscribe(stream_id, self.hear)
+            # What was appended since it was looked at woke nobody up, and what is being said began before.
+            self._read_soon(dialogue)
+            self._ask_soon(stream_id)
+        elif dialogue.seq < seq:
+            self._read_soon(dialogue)
+        dialogue.viewers.add(viewer)
+        self.streams += 1
+        return dialogue
+
+    def leave(self, dialogue: Dialogue, viewer: asyncio.Event) -> None:
+        """Part with a viewer; the last one takes the conversation along."""
+        dialogue.viewers.discard(viewer)
+        self.streams -= 1
+        if not dialogue.viewers:
+            self._dialogues.pop(dialogue.stream_id, None)
+            dialogue.end()
+
+    def wake(self, ids: frozenset[int] | None) -> None:
+        """What the listener heard of the log."""
+        for stream_id in self._dialogues if ids is None else ids & self._dialogues.keys():
+            self._read_soon(self._dialogues[stream_id])
+
+    def wake_deltas(self, ids: frozenset[int] | None) -> None:
+        """What the listener heard of the table of deltas."""
+        now = asyncio.get_running_loop().time()
+        for stream_id in list(self._dialogues) if ids is None else ids & self._dialogues.keys():
+            live = self._dialogues[stream_id].live
+            if live is None or now - live.local_at > LOCAL_S:
+                self._ask_soon(stream_id)
+
+    def hear(self, delta: Delta) -> None:
+        """Some of a reply that this process generates; the first of an attempt has offset 0, and may be empty."""
+        dialogue = self._dialogues.get(delta.stream_id)
+        if dialogue is None:
+            return
+        if not dialogue.hear(delta):
+            self._ask_soon(delta.stream_id)
+        elif dialogue.live is not None:
+            dialogue.live.local_at = asyncio.get_running_loop().time()
+        if delta.turn > dialogue.asked:
+            self._read_soon(dialogue)
+
+    async def history(self, dialogue: Dialogue, after: int) -> tuple[list[Message], int]:
+        """A page of the log for a viewer who is behind the buffer, and the ord that it reaches."""
+        through = min(after + PAGE, dialogue.last_ord)
+        found = await self._records.by_ords(dialogue.stream_id, range(after + 1, through + 1))
+        return [encode(entry) for entry in dialogue.reader.entries(found)], through
+
+    def _read_soon(self, dialogue: Dialogue) -> None:
+        if dialogue.is_reading:
+            dialogue.is_stale = True
+            return
+        dialogue.is_reading = True
+        self._begin(self._read(dialogue))
+
+    async def _read(self, dialogue: Dialogue) -> None:
+        try:
+            while True:
+                dialogue.is_stale = False
+                found = await self._records.records(dialogue.stream_id, dialogue.seq, PAGE)
+                if found:
+                    dialogue.add(found)
+                if not dialogue.viewers or (len(found) < PAGE and not dialogue.is_stale):
+                    return
+        except MinutebookError as error:
+            _say(error)
+        finally:
+            dialogue.is_reading = False
+
+    def _ask_soon(self, stream_id: int) -> None:
+        """Read the table for that conversation; one query at a time, for all that came together meanwhile."""
+        self._behind.add(stream_id)
+        if self._catching is None:
+            self._catching = self._begin(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._behind:
+                asked = {key: self._dialogues[key].position() for key in self._behind if key in self._dialogues}
+                self._behind.clear()
+                for delta in await self._table.behind(asked) if asked else ():
+                    dialogue = self._dialogues.get(delta.stream_id)
+                    if dialogue is not None:
+                        dialogue.hear(delta)
+                        if delta.turn > dialogue.asked:
+                            self._read_soon(dialogue)
+        except MinutebookError as error:
+            _say(error)
+        finally:
+            self._catching = None
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_S)
+            if not self._dialogues:
+                continue
+            try:
+                versions = await self._versions(list(self._dialogues))
+            except MinutebookError as error:
+                _say(error)
+                continue
+            for stream_id, version in versions.items():
+                dialogue = self._dialogues.get(stream_id)
+                if dialogue is None:
+                    continue
+                if dialogue.version != version:
+                    dialogue.version = version
+                    self._read_soon(dialogue)
+                if dialogue.asked > dialogue.answered:
+                    self._ask_soon(stream_id)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _nothing() -> None:
+    pass
+
+
+def _say(error: MinutebookError) -> None:
+    log.warning("a followed conversation cannot be read now", error=type(error).__name__)
