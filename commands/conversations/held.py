@@ -87,11 +87,14 @@ class Held:
     async def look(self) -> Conversation:
         """The conversation as it is now. Raises NotVisible where it is gone, Unavailable, TimedOut."""
 
+        last: list[tuple[Conversation, Head]] = []
+
         def decide(state: Conversation, head: Head) -> Decided:
-            self._saw(state, head)
+            last[:] = [(state, head)]  # a look at what is not stored yet is repeated
             return Decided((), (), False, {})
 
         await self._dispatcher.run(self.kind, self.stream, _anybody, decide)
+        self._saw(*last[0])
         return self.state
 
     async def decide(self, decision: Decide, redactions: Sequence[str] = ()) -> bool:

@@ -143,11 +143,7 @@ class Turn:
                 return self._ended("completed", reply.text)
             if await self._is_stopped():
                 return self._interrupted(reply.text)
-            request = request_of(self._means, self._held, agent, prompt, progress)
-            if isinstance(request, str):
-                raise _Failed(
-                    "denied" if request == "budget" else "turn-failed", f"the request is too large: {request}"
-                )
+            request = self._next_request(agent, prompt, progress)
             heard = await self._ask(agent, request, reply, ends_at)
             if heard.cut == "interrupted":
                 return self._interrupted(reply.text)

@@ -10,7 +10,7 @@ from typing import assert_never
 import structlog
 
 from ...domain.conversations.judge import Bad, Good, judge
-from ...domain.conversations.state import Waiting, WindowTurn
+from ...domain.conversations.state import Waiting
 from ...domain.conversations.turns import (
     Step,
     accept,
@@ -57,7 +57,6 @@ class Worker:
         self._prompts: dict[int, Prompt] = {}
         self._summarized_at = 0
         self._useless: asyncio.Event | None = None
-        self._unsealed: WindowTurn | None = None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -100,8 +99,9 @@ class Worker:
         except MinutebookError as error:
             # The entry of what waits is still there: the next sweep finds it.
             log.warning("a conversation waits for the next look", error=type(error).__name__)
-        except Exception:
-            log.exception("a conversation waits for the next look")
+        except Exception as error:  # noqa: BLE001 - a defect must not stop the other conversations
+            said = self._means.scribe.redact(f"{type(error).__name__}: {error}")[0]
+            log.error("a conversation waits for the next look", error=said)  # noqa: TRY400 - its locals are words
 
     async def _serve(self) -> bool:
         """Take the lease and work until nothing waits; whether something came in the last moment."""
@@ -132,9 +132,6 @@ class Worker:
         """Work, and beside it keep the lease and hear what interrupts; the end of either is the end of both."""
         await held.look()
         self.stream_id = held.stream_id
-        last = held.state.window[-1] if held.state.window else None
-        if last is not None and not self._sealed.is_known(self.conversation_id, last.turn):
-            self._unsealed = last
         work = asyncio.create_task(self._work(held), name="conversation work")
         watch = asyncio.create_task(self._watch(held), name="conversation watch")
         try:
@@ -177,13 +174,13 @@ class Worker:
 
     async def _work(self, held: Held) -> None:
         """One step after another, until nothing waits."""
+        await self._tidy(held)
         while True:
             step = next_step(held.state)
             if step.name in ("idle", "take") and await self._summarize(held):
                 continue
             match step.name:
                 case "idle":
-                    await self._tidy(held)
                     await self._means.work.done(held.stream_id, held.version)
                     await self._means.at("done")
                     return
@@ -216,11 +213,12 @@ class Worker:
         return True
 
     async def _tidy(self, held: Held) -> None:
-        """Of the turn that was the last one when this runner came: its own it seals by itself."""
-        if self._unsealed is not None:
-            await tidy(self._means, held, self._unsealed)
-            self._sealed.note(self.conversation_id, self._unsealed.turn)
-            self._unsealed = None
+        """Of the turn that was the last one when this runner came: its own it seals by itself. First of all, since
+        behind another turn nobody would look for it."""
+        last = held.state.window[-1] if held.state.window else None
+        if last is not None and not self._sealed.is_known(self.conversation_id, last.turn):
+            await tidy(self._means, held, last)
+            self._sealed.note(self.conversation_id, last.turn)
 
     async def _run_turn(self, held: Held) -> None:
         running = held.state.running

@@ -3,45 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 import pytest
-from conversation_desk import Desk, Killed, Script, agent_of, desk, kill, lapse
+from conversation_desk import Counted, Desk, Killed, Script, agent_of, desk, kill, lapse
 from minutebook.commands.conversations.kind import turn_stream_of
 from minutebook.commands.conversations.ports import (
     CallDelta,
     ModelPart,
     ModelRequest,
     TextDelta,
-    ToolResult,
-    ToolSpec,
     Usage,
 )
 from minutebook.domain.conversations.events import ReplyRecorded, UserRecorded
-from minutebook.domain.conversations.identity import Identity
 from minutebook.domain.conversations.turn_events import WantedCall
-
-
-class Counted:
-    """A tool that counts its calls."""
-
-    spec = ToolSpec("count", "Counts.", {"type": "object"})
-    data_class = "counted"
-    groups: frozenset[str] = frozenset()
-
-    def __init__(self, *, is_idempotent: bool) -> None:
-        self.is_idempotent = is_idempotent
-        self.calls = 0
-
-    def problem(self, arguments: Mapping[str, Any]) -> str | None:
-        """See Tool."""
-        return None
-
-    async def run(self, arguments: Mapping[str, Any], asker: Identity) -> ToolResult:
-        """See Tool."""
-        self.calls += 1
-        return ToolResult("ok", f"called {self.calls}")
 
 
 async def answer(request: ModelRequest) -> AsyncIterator[ModelPart]:

@@ -16,13 +16,22 @@ from minutebook.commands.conversations.encoding import Scribe
 from minutebook.commands.conversations.handlers import Conversations, Means
 from minutebook.commands.conversations.kind import conversation_kind, stream_of
 from minutebook.commands.conversations.means import RunnerMeans
-from minutebook.commands.conversations.ports import Agent, Delta, ModelPart, ModelProvider, ModelRequest
+from minutebook.commands.conversations.ports import (
+    Agent,
+    Delta,
+    ModelPart,
+    ModelProvider,
+    ModelRequest,
+    ToolResult,
+    ToolSpec,
+)
 from minutebook.commands.conversations.runner import Runner
 from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
 from minutebook.commands.mailbox import Answer
 from minutebook.domain.conversations.commands import InterruptTurn, SendTurn, StartConversation
 from minutebook.domain.conversations.counting import HeuristicCounter
 from minutebook.domain.conversations.events import ReplyRecorded, UserRecorded
+from minutebook.domain.conversations.identity import Identity
 from minutebook.domain.principals import Caller, Principal
 from minutebook.infra.models.scripted import ScriptedProvider
 from minutebook.infra.postgres.appender import Appender
@@ -147,8 +156,12 @@ class Desk:
                 **fields,
             }
         )
-        self.runner = Runner(self.runner_means)
+        self.reopen()
         self.conversations = Conversations(self.handler_means())
+
+    def reopen(self) -> None:
+        """Another runner, as after a start."""
+        self.runner = Runner(self.runner_means)
 
     def handler_means(self, **fields: Any) -> Means:
         """What the commands work with; `fields` win."""
@@ -165,7 +178,7 @@ class Desk:
             "now": self.runner_means.now,
             "retention_days": lambda _: 90,
             "admit": lambda _: lambda: None,
-            "poke": self.runner.poke,
+            "poke": lambda conversation_id: self.runner.poke(conversation_id),  # noqa: PLW0108 - there may be another
         }
         return Means(**{**plain, **fields})
 
@@ -255,6 +268,44 @@ def lapse(database: Any) -> None:
     """Let every lease lapse: what the tests change is the stored moment, never the clock."""
     with database.connect("postgres") as superuser:
         superuser.execute("UPDATE minutebook.leases SET seen_at = seen_at - interval '20 seconds'")
+
+
+class Counted:
+    """A tool that counts its calls."""
+
+    spec = ToolSpec("count", "Counts.", {"type": "object"})
+    data_class = "counted"
+    groups: frozenset[str] = frozenset()
+
+    def __init__(self, *, is_idempotent: bool) -> None:
+        self.is_idempotent = is_idempotent
+        self.calls = 0
+
+    def problem(self, arguments: Mapping[str, Any]) -> str | None:
+        """See Tool."""
+        return None
+
+    async def run(self, arguments: Mapping[str, Any], asker: Identity) -> ToolResult:
+        """See Tool."""
+        self.calls += 1
+        return ToolResult("ok", f"called {self.calls}")
+
+
+class Mortal:
+    """Leases of a process that may die: then it lets none go, and everybody else waits for them to lapse."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.is_dead = False
+        self._store = store
+
+    async def take(self, stream: str, purpose: str, holder: str, ttl_s: int) -> tuple[int, str]:
+        """See Leases."""
+        return await self._store.take(stream, purpose, holder, ttl_s)
+
+    async def drop(self, stream: str, purpose: str, holder: str, epoch: int) -> None:
+        """See Leases."""
+        if not self.is_dead:
+            await self._store.drop(stream, purpose, holder, epoch)
 
 
 class Script:
