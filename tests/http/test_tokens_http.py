@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from live_server import LiveServer, follow, open_room, post
+from talks import ask, frame, listen, start
 
 ISSUER = "https://id.example"
 
@@ -26,6 +27,11 @@ jwksFile = "jwks.json"
 kind = "human"
 tenants = ["acme"]
 cliClients = ["cli"]
+[agents.echo]
+provider = "scripted"
+[conversations]
+key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+authorizeSeconds = 1
 """
 
 MISSING: Any = object()
@@ -66,13 +72,18 @@ class Corp:
         return client
 
 
+def public_key(key: ec.EllipticCurvePrivateKey, kid: str) -> dict[str, Any]:
+    """The key as a JWKS has it."""
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key()))
+    return {**public, "kid": kid, "alg": "ES256", "use": "sig"}
+
+
 @pytest.fixture(scope="module")
 def corp(new_data_dir: Callable[[], Path]) -> Iterator[Corp]:
     """A server with one configured issuer."""
     key = ec.generate_private_key(ec.SECP256R1())
     folder = new_data_dir()
-    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key()))
-    (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": "one", "alg": "ES256", "use": "sig"}]}))
+    (folder / "jwks.json").write_text(json.dumps({"keys": [public_key(key, "one")]}))
     with LiveServer(folder, config=CONFIG) as server:
         yield Corp(server, key)
         server.assert_no_token_in_logs()
@@ -203,3 +214,22 @@ def test_the_actor_is_the_token_s(corp: Corp) -> None:
     assert event["actor"] == {"kind": "human", "id": "Ann Ähm", "role": "owner"}
     forged = ann.get("/v1/rooms", headers={"x-forwarded-user": "human:root", "x-user": "human:root"})
     assert [line["owner"] for line in forged.json()["rooms"] if line["id"] == room] in ([], ["human:Ann Ähm"])
+
+
+def test_a_key_that_is_withdrawn_ends_the_open_streams_of_conversations(corp: Corp) -> None:
+    """Law 17: what only another look at the token can tell takes effect, too."""
+    ann, path = corp.client(), corp.server.data_dir / "jwks.json"
+    talk = start(ann)
+    ask(ann, talk, "still known")
+    listed = path.read_text()
+    with listen(ann, talk) as stream:
+        frame(stream, "message")
+        path.write_text(json.dumps({"keys": [public_key(ec.generate_private_key(ec.SECP256R1()), "two")]}))
+        try:
+            last = stream.rest()
+        finally:
+            path.write_text(listed)
+    assert [(each.event, each.json) for each in last[-2:]] == [
+        ("error", {"code": "unauthenticated"}),
+        ("closed", {"reason": "not_found"}),
+    ]
