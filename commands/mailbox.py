@@ -13,7 +13,7 @@ import structlog
 from ..domain.errors import Damaged, KeyReused, LeaseLost, MinutebookError, NotVisible, TimedOut, Unavailable
 from ..domain.events import Recorded
 from .ports import Append, EventRow, EventStore, Fence, Head, Key, Outcome, Snapshot, Watch
-from .streams import Kind, Loaded, S, catch_up, load
+from .streams import PAGE, Kind, Loaded, S, catch_up, load
 
 MAX_ROUND = 64
 """Commands of one stream that share an append."""
@@ -214,7 +214,13 @@ class Mailbox(Generic[S]):
     async def _refresh(self, loaded: Loaded[S]) -> None:
         """Read what other processes appended."""
         head = await self._store.head(self.stream)
-        self._loaded = None if head is None else await catch_up(self._store, self._kind, loaded, head)
+        if head is None:
+            self._loaded = None
+        elif self._kind.checkpoint_type is not None and head.version - loaded.head.version > PAGE:
+            # So far behind, a fold from the newest checkpoint is the shorter way.
+            self._loaded = await load(self._store, self._kind, self.stream)
+        else:
+            self._loaded = await catch_up(self._store, self._kind, loaded, head)
         self._is_fresh = True
 
     def _step(self, request: Request[S], decided: Decided, at: Loaded[S]) -> _Step[S]:
