@@ -235,5 +235,5 @@ async def _read(means: RunnerMeans, held: Held, seqs: Sequence[int]) -> dict[int
     for start in range(0, len(ordered), MAX_READ):
         for each in await means.log.at(held.stream_id, ordered[start : start + MAX_READ]):
             event: StoredEvent = each.event
-            found[event.seq] = held.kind.verifier.decode(event)
+            found[event.seq] = means.verified.decode(held.kind.verifier, event)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from ..dispatcher import Dispatcher
 from ..ports import EventStore, Leases
@@ -14,6 +14,7 @@ from .encoding import Scribe
 from .model_call import Limits
 from .ports import Agents, ConversationLog, DeltaSink, SeenBy, Tokens, Work
 from .reply import TextStream
+from .verified import Verified
 
 
 class Notes(Protocol):
@@ -57,6 +58,7 @@ class RunnerMeans(Struct, frozen=True):
     notes: Notes
     limits: Limits = Limits()
     point: Callable[[str], Awaitable[None]] | None = None
+    verified: Verified = field(default_factory=Verified)
 
     async def at(self, name: str) -> None:
         """A place between two steps."""

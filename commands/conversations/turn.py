@@ -97,7 +97,8 @@ class Turn:
         agent = means.agents.get(held.state.agent)
         self._execution = means.scribe.execution(held.conversation_id, running.ord, running.kid)
         steps = Steps(means.store, means.scribe, held, self._execution, means.retention_days(held.tenant))
-        progress = await steps.read()
+        # A turn that was taken up a moment ago has no steps: were there any, the first append would meet them.
+        progress = Progress() if self._prompt is not None else await steps.read()
         if progress.version:
             self._steps = steps
         if self._stopped.is_set():
