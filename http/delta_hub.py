@@ -132,9 +132,9 @@ class Dialogue:
         return [message for message in self.messages if message.ord > ord_]
 
     def shown(self) -> Live | None:
-        """The running reply, once its question is in the log and as long as its end is not."""
+        """The running reply, once its question is in the log; its end there takes it away."""
         live = self.live
-        return live if live is not None and self.answered < live.turn <= self.asked else None
+        return live if live is not None and live.turn <= self.asked else None
 
     def add(self, found: Sequence[At]) -> None:
         """Records and the close, as they were read: buffer them, drop what is over the bounds, wake the viewers."""
