@@ -25,7 +25,7 @@ async def conversation_sweeps(
         "app",
         max_size=1,
         statement_timeout_ms=settings.database.statement_timeout_ms,
-        name="conversation sweeps",
+        name="jobs",
     )
     await pool.open(wait=True)
     stack.push_async_callback(pool.close)
