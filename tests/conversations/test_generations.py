@@ -22,6 +22,10 @@ from minutebook.domain.errors import KeyReused
 ROTATE_AFTER = 3
 
 
+def nobody(conversation_id: str) -> None:
+    """Tells no runner."""
+
+
 @pytest.mark.parametrize("point", ["before rotation", "after rotation"])
 def test_a_rotation_under_kill_carries_what_waits_and_forgets_no_message(
     database: Any, monkeypatch: pytest.MonkeyPatch, point: str
@@ -77,7 +81,7 @@ def test_a_close_under_kill_is_finished(database: Any, point: str) -> None:
             conversation = await first.start()
             await first.send(conversation, "!slow 3 1")
             await first.done()
-            first.runner.poke = lambda _: None  # both wait together for the runner
+            first.runner.poke = nobody  # both wait together for the runner
             await first.send(conversation, "too late")
             await first.conversations.close(ALICE, conversation, None)
             first.reopen()
