@@ -104,6 +104,7 @@ async def conversation_work(
             retention_days=conversations.retention_of,
             admit=admit,
             poke=runner.poke,
+            waiting_turns=conversations.waiting_turns,
         )
     )
     metrics.gauges(_figures(runner, deltas))

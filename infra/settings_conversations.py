@@ -88,7 +88,7 @@ class ConversationSettings(SecretSection, frozen=True):
     posts_per_minute: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Commands of one principal a minute, in conversations.")
     ] = 120
-    waiting_turns: Annotated[int, Meta(ge=1, le=10_000, description="Turns that wait in one conversation.")] = 64
+    waiting_turns: Annotated[int, Meta(ge=1, le=512, description="Turns that may wait in one conversation.")] = 64
     first_delta_seconds: Annotated[
         int, Meta(ge=1, le=3600, description="Longest wait for the first words of a model's answer.")
     ] = 60

@@ -21,7 +21,7 @@ from ...domain.conversations.commands import (
 from ...domain.conversations.decide import Received, close_conversation, interrupt_turn, send_turn, start
 from ...domain.conversations.events import ConversationStarted
 from ...domain.conversations.identity import Identity, identity_of
-from ...domain.conversations.state import Conversation
+from ...domain.conversations.state import MAX_WAITING_TURNS, Conversation
 from ...domain.decisions import Decision
 from ...domain.errors import Forbidden, Invalid, NotVisible, RateLimited, Unavailable
 from ...domain.ids import is_conversation_id, long_id
@@ -45,7 +45,7 @@ class Means(Struct, frozen=True):
 
     new_id draws a ULID. entropy: 130 random bits. name_bits: as many of a keyed digest, the same for the same text.
     now: the server's clock. retention_days: by tenant, counted from the close. admit: the limit on a caller's commands.
-    poke: tells the runner of this process that a conversation has work.
+    poke: tells the runner of this process that a conversation has work. waiting_turns: so many may wait in one.
     """
 
     dispatcher: Dispatcher
@@ -61,6 +61,7 @@ class Means(Struct, frozen=True):
     retention_days: Callable[[str], int]
     admit: Admit
     poke: Callable[[str], None]
+    waiting_turns: int = MAX_WAITING_TURNS
 
 
 class Looked(Struct, frozen=True):
@@ -266,7 +267,14 @@ class Conversations:
 
     def _received(self, caller: Caller) -> Received:
         actor = caller.principal if caller.delegate is None else caller.delegate
-        return Received(identity_of(caller), actor, self._means.now(), caller.claims, self._means.new_id())
+        return Received(
+            identity_of(caller),
+            actor,
+            self._means.now(),
+            caller.claims,
+            self._means.new_id(),
+            self._means.waiting_turns,
+        )
 
     def _key(
         self,

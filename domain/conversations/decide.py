@@ -39,6 +39,7 @@ class Received(Struct, frozen=True):
     """What the server knows of a request. actor: the asker's own, as whom the event is written. now: its clock.
 
     claims: of the token, those that the settings name. fresh_id: a new message id, for a command that has none.
+    waiting_turns: so many may wait; below carry.MAX_CARRIED_QUEUE.
     """
 
     asker: Identity
@@ -46,6 +47,7 @@ class Received(Struct, frozen=True):
     now: datetime
     claims: Mapping[str, tuple[str, ...]]
     fresh_id: str
+    waiting_turns: int = MAX_WAITING_TURNS
 
 
 def start(conversation_id: str, command: StartConversation, received: Received, agents: Container[str]) -> Decision:
@@ -70,7 +72,7 @@ def start(conversation_id: str, command: StartConversation, received: Received, 
 def send_turn(conversation: Conversation, command: SendTurn, received: Received) -> Decision:
     """One more turn at the end of the queue; what becomes of it is a record with the answer's id.
 
-    Raises NotVisible, Sealed, Invalid for the text or classes, QueueFull with 64 waiting turns, KeyReused for a
+    Raises NotVisible, Sealed, Invalid for the text or classes, QueueFull where too many turns wait, KeyReused for a
     message id that the conversation knows (a retry meets its stored answer before that).
     """
     _allow(conversation, received)
@@ -87,9 +89,10 @@ def send_turn(conversation: Conversation, command: SendTurn, received: Received)
     )
     if _is_known(conversation, envelope.id):
         raise KeyReused("This messageId was used before; use a new one for another message.")
-    if conversation.waiting_turns >= MAX_WAITING_TURNS:
+    if conversation.waiting_turns >= received.waiting_turns:
         raise QueueFull(
-            f"{MAX_WAITING_TURNS} turns wait already; send it again when some are done.", retryAfterMs=QUEUE_RETRY_MS
+            f"{received.waiting_turns} turns wait already; send it again when some are done.",
+            retryAfterMs=QUEUE_RETRY_MS,
         )
     return Decision((NewEvent(envelope, received.actor),), answer={"id": envelope.id})
 

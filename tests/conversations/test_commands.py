@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import time_machine
 from conversation_desk import ALICE, BOB, Killed, desk
+from minutebook.commands.conversations.handlers import Conversations
 from minutebook.domain.conversations.commands import SeenTurn, SendTurn, StartConversation
 from minutebook.domain.conversations.events import ReplyRecorded, UserRecorded
 from minutebook.domain.errors import Forbidden, Invalid, KeyReused, NotVisible, QueueFull, Sealed
@@ -86,6 +87,19 @@ def test_a_full_queue_refuses(database: Any) -> None:
             held.go_on.set()
             await here.done()
             assert len(await here.records(conversation)) == 128
+
+    asyncio.run(go())
+
+
+def test_the_settings_say_how_many_wait(database: Any) -> None:
+    async def go() -> None:
+        async with desk(database.url(), point=Killed("before take").once) as here:
+            conversation = await here.start()
+            here.conversations = Conversations(here.handler_means(waiting_turns=2))
+            await here.send(conversation, "one")
+            await here.send(conversation, "two")
+            with pytest.raises(QueueFull, match="2 turns wait already"):
+                await here.send(conversation, "three")
 
     asyncio.run(go())
 
