@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import secrets
-from collections.abc import Callable, Mapping
-from typing import IO, Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import IO, Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -34,6 +34,8 @@ DOWNLOAD_CHUNK_BYTES = 1 << 16
 
 Params = Mapping[str, str | int]
 
+T = TypeVar("T")
+
 
 class Server:
     """The server that a verb asks, as one principal. is_json: whether its answers are printed for scripts."""
@@ -58,6 +60,15 @@ class Server:
     def download(self, path: str, sink: IO[bytes], params: Params | None = None) -> bytes:
         """An answer's body into `sink`; its last line. Raises as get; never retried, since a part is written."""
         return asyncio.run(self._download(path, sink, params))
+
+    def run(self, work: Callable[[Api], Coroutine[Any, Any, T]]) -> T:
+        """What `work` makes of several calls. Raises as get, and as `work` does."""
+
+        async def body() -> T:
+            async with client_of(self._url) as client:
+                return await work(Api(client, self._tokens))
+
+        return asyncio.run(body())
 
     def answered(self, answer: dict[str, Any], words: Callable[[], None]) -> None:
         """The answer as JSON, or `words` for people."""
