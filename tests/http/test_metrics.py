@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from bridges import Bridge, item
+from fault_steps import one
 from live_server import LiveServer, follow, free_port, open_room, post, until
 from mcp_steps import Run
 from minutebook.commands.ports import EventRow
@@ -65,10 +66,21 @@ class Before:
         until(lambda: self.moved(name, **labels) == by, 10, f"{name} {labels}")
 
 
+BEHIND = (
+    "SELECT count(*) FROM minutebook.streams s LEFT JOIN minutebook_views.checkpoints c"
+    " ON c.stream_id = s.id AND c.projection = 'room_list' WHERE s.kind = 'room' AND coalesce(c.seq, 0) < s.version"
+    " AND NOT EXISTS (SELECT FROM minutebook_views.parked p WHERE p.stream_id = s.id)"
+)
+
+
 @pytest.fixture
 def before(server: LiveServer, never_joined: str) -> Before:
-    """The figures before the test."""
+    """The figures before the test, once all that was done before it is among them."""
     assert never_joined
+    with server.sql() as look:
+        until(lambda: one(look, BEHIND) == 0, 20, "the views")
+    folded_at = time.monotonic()
+    until(lambda: Scrape(server.url).get("census_age_seconds") < time.monotonic() - folded_at, 20, "a look after that")
     return Before(server.url)
 
 

@@ -35,6 +35,9 @@ class Terminal:
             start_new_session=True, preexec_fn=_own_terminal,  # noqa: PLW1509 - it does one system call
         )  # fmt: skip
         os.close(slave)
+        # poll() and not select(), which takes no descriptor beyond 1023: a long session of tests has more open.
+        self._readable = select.poll()
+        self._readable.register(self._master, select.POLLIN)
         self.text = ""
 
     def until(self, words: str, after: int = 0) -> int:
@@ -43,7 +46,7 @@ class Terminal:
         while (found := self.text.find(words, after)) < 0:
             left_s = deadline - time.monotonic()
             assert left_s > 0, f"{words!r} did not come; there is {self.text[after:]!r}"
-            if select.select([self._master], [], [], left_s)[0]:
+            if self._readable.poll(left_s * 1000):
                 chunk = self._read()
                 assert chunk, f"it ended without {words!r}: {self.text!r}"
                 self.text += chunk

@@ -170,7 +170,7 @@ def test_what_a_command_line_client_may_not_is_said_with_exit_code_2(
 def test_what_goes_wrong_is_a_sentence(rooms: Any, room: str) -> None:
     for args, code, words in (
         (("show", "no-room"), 2, "is not the id of a room"),
-        (("show", "zzzzzzzz"), 2, "Check the room's id"),
+        (("show", "zzzzzzzz"), 2, "Check the id"),
         (("unqueue", room, 99), 1, "No message of this seq waits"),
         (("invite", room, "agent:x"), 2, "principal"),
         (("invite", room, "human:a/b?c#d", "--role", "king"), 2, "role"),
