@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from .counting import Counter
 from .state import MAX_WINDOW_TURNS
+from .wording import cut
 
 SUMMARY_SHARE = 4
 """A summary gets at most one part in so many of the window."""
@@ -120,25 +121,27 @@ def fit_results(
     free: tokens that the request may have. other: tokens of all else in it. results: oldest first; the oldest are cut
     first, and what a request before held cut stays so. A result that is short already gains nothing from a cut.
     """
-    cut = set(already_cut)
-    sizes = {each.call_id: message_tokens(counter, cut_result(each.text)) for each in results if each.call_id in cut}
+    shortened = set(already_cut)
+    sizes = {
+        each.call_id: message_tokens(counter, cut_result(each.text)) for each in results if each.call_id in shortened
+    }
     for each in results:
-        if each.call_id not in cut:
+        if each.call_id not in shortened:
             sizes[each.call_id] = message_tokens(counter, each.text)
     total = other + sum(sizes.values())
     for each in results:
         if total <= free:
             break
         short = message_tokens(counter, cut_result(each.text))
-        if each.call_id not in cut and short < sizes[each.call_id]:
+        if each.call_id not in shortened and short < sizes[each.call_id]:
             total -= sizes[each.call_id] - short
-            cut.add(each.call_id)
-    return tuple(each.call_id for each in results if each.call_id in cut) if total <= free else None
+            shortened.add(each.call_id)
+    return tuple(each.call_id for each in results if each.call_id in shortened) if total <= free else None
 
 
 def cut_result(text: str) -> str:
-    """A tool result cut and marked; one that is short already stays as it is."""
-    return text if len(text) <= MAX_CUT_CHARS + len(CUT_MARK) else text[:MAX_CUT_CHARS] + CUT_MARK
+    """A tool result cut between two characters, and marked; one that is short already stays as it is."""
+    return text if len(text) <= MAX_CUT_CHARS + len(CUT_MARK) else cut(text, MAX_CUT_CHARS) + CUT_MARK
 
 
 def cut_summary(text: str, context_window: int, counter: Counter) -> str:
@@ -153,4 +156,4 @@ def cut_summary(text: str, context_window: int, counter: Counter) -> str:
             low = middle
         else:
             high = middle - 1
-    return text[:low]
+    return cut(text, low)
