@@ -74,7 +74,7 @@ UNCERTAIN = ("after tool start", "after tool", "before tool end")
 
 
 @pytest.mark.parametrize("is_idempotent", [True, False])
-def test_a_runner_killed_at_any_step_is_taken_over(database: Any, *, is_idempotent: bool) -> None:
+def test_b61_a_runner_killed_at_any_step_is_taken_over(database: Any, *, is_idempotent: bool) -> None:
     async def killed_at(case: Case) -> None:
         point, script, tool = Killed(case.point, case.passes), Script(answer), Counted(is_idempotent=is_idempotent)
         agents = {"echo": agent_of(script, tools=(tool,))}
