@@ -51,7 +51,8 @@ def test_sc_5_again_and_again_at_the_same_instant(server: LiveServer, other: Liv
             stored = [event["payload"] for event in decisions(bridge)]
             assert {each["approvalId"]: each["decision"] for each in stored} == words
             assert len(stored) == len(words)
-    assert min(won[0], won[1]) > 0, "they did race"
+    if rooms > 1:
+        assert min(won[0], won[1]) > 0, "they did race"
 
 
 def passed(expires_at: str) -> bool:
