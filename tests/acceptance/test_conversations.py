@@ -18,6 +18,10 @@ from talks import ask, frame, history, listen, replies, reply, say, start, statu
 
 Pair = tuple[LiveServer, LiveServer]
 
+SLACK_S = 0.005
+TURN_SLACK_S = 0.05
+"""What a busy machine may add to a page and to a turn."""
+
 TAKEOVER_S = 40.0
 """Longest wait for a turn that another process takes over: the lease of 15 s, a sweep, and a slow machine."""
 
@@ -222,7 +226,7 @@ def test_a_long_conversation_is_read_and_continued_as_fast_as_a_short_one(pair: 
             reads[name].append(time.perf_counter() - began)
             assert len(found) == 20
     medians = {name: statistics.median(taken) for name, taken in reads.items()}
-    assert max(medians["long"], medians["middle"]) < 1.5 * medians["short"] + 0.002, medians
+    assert max(medians["long"], medians["middle"]) < 1.5 * medians["short"] + SLACK_S, medians
     taken: dict[str, list[float]] = {short: [], long: []}
     for number in range(8):
         for talk, times in taken.items():
@@ -230,7 +234,7 @@ def test_a_long_conversation_is_read_and_continued_as_fast_as_a_short_one(pair: 
             assert ask(alice, talk, f"and now {number}")["text"] == f"echo: and now {number}"
             times.append(time.perf_counter() - began)
     quick, slow = (statistics.median(times) for times in taken.values())
-    assert slow < 1.5 * quick + 0.03, (quick, slow)
+    assert slow < 1.5 * quick + TURN_SLACK_S, (quick, slow)
     # A process that never saw it needs the present generation alone.
     assert status(second.member("alice"), long)["turns"] == turns + 8
 
