@@ -108,7 +108,7 @@ def may_hold_nul(raw: bytes) -> bool:
 
 
 def strip_nul(value: Any) -> Any:
-    """A decoded JSON value without NUL characters in its strings and member names, at any depth.
+    """A JSON value without NUL characters in its strings and member names, at any depth.
 
     Containers are copied, never changed. Of names that become equal the last one wins; scan_value refuses
     such a payload before.
@@ -330,7 +330,7 @@ def _without_nul(value: Any) -> Any:
         case dict():
             members = cast("dict[str, Any]", value)
             return {name.replace("\0", ""): inner for name, inner in members.items()}
-        case list():
+        case list() | tuple():
             return list(cast("list[Any]", value))
         case _:
             return value

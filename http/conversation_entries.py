@@ -16,6 +16,7 @@ from ..domain.conversations.identity import Identity
 from ..domain.conversations.signing import Keyring
 from ..domain.conversations.state import Conversation
 from ..domain.errors import InvalidCursor
+from ..domain.times import stamp
 
 _CURSOR = re.compile(r"(0|[1-9][0-9]{0,9})\.(0|[1-9][0-9]{0,15})")
 
@@ -99,7 +100,7 @@ def reader_of(keyring: Keyring, conversation_id: str) -> Reader:
 
 def _entry(event: UserRecorded | ReplyRecorded, at: At) -> Entry:
     cursor = str(Cursor(event.generation, event.ord))
-    ts = at.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    ts = stamp(at.at)
     if isinstance(event, UserRecorded):
         return Entry(
             cursor,

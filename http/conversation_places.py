@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Generator
-from typing import Any
 
 from ..domain.errors import RateLimited, Unavailable
 from ..domain.principals import Caller
 from ..infra.settings_conversations import ConversationSettings
-
-RETRY_MS = 5_000
-"""When whoever met a full house may try again: a place is free once somebody leaves."""
+from .limits import RETRY_STREAM_MS, Who, less, who_of
 
 
 class Places:
@@ -20,7 +17,7 @@ class Places:
 
     def __init__(self, settings: ConversationSettings) -> None:
         self._settings = settings
-        self._people: Counter[tuple[str, str]] = Counter()
+        self._people: Counter[Who] = Counter()
         self._conversations: Counter[str] = Counter()
 
     @property
@@ -33,37 +30,28 @@ class Places:
         settings = self._settings
         if self.taken >= settings.streams:
             raise Unavailable(
-                "This server takes no more streams of conversations now; try again.", retryAfterMs=RETRY_MS
+                "This server takes no more streams of conversations now; try again.", retryAfterMs=RETRY_STREAM_MS
             )
-        if self._people[_who(caller)] >= settings.streams_per_principal:
+        if self._people[who_of(caller)] >= settings.streams_per_principal:
             raise RateLimited(
                 f"You have {settings.streams_per_principal} streams of conversations open; close one first.",
-                retryAfterMs=RETRY_MS,
+                retryAfterMs=RETRY_STREAM_MS,
             )
         if self._conversations[conversation_id] >= settings.viewers:
             raise RateLimited(
-                f"This conversation has {settings.viewers} viewers already; try again later.", retryAfterMs=RETRY_MS
+                f"This conversation has {settings.viewers} viewers already; try again later.",
+                retryAfterMs=RETRY_STREAM_MS,
             )
 
     @contextlib.contextmanager
     def place(self, caller: Caller, conversation_id: str) -> Generator[None]:
         """One of them for as long as the block runs; to be entered right after `check`, with nothing awaited between
         them."""
-        who = _who(caller)
+        who = who_of(caller)
         self._people[who] += 1
         self._conversations[conversation_id] += 1
         try:
             yield
         finally:
-            _less(self._people, who)
-            _less(self._conversations, conversation_id)
-
-
-def _who(caller: Caller) -> tuple[str, str]:
-    return caller.tenant, str(caller.principal)
-
-
-def _less(counts: Counter[Any], key: Any) -> None:
-    counts[key] -= 1
-    if counts[key] <= 0:
-        del counts[key]
+            less(self._people, who)
+            less(self._conversations, conversation_id)

@@ -14,6 +14,7 @@ from ..domain.conversations.events import ConversationStarted
 from ..domain.conversations.identity import Identity
 from ..domain.conversations.signing import Keyring
 from ..domain.conversations.state import Conversation
+from ..domain.times import stamp
 from .conversation_entries import Cursor, Entry, Reader, clamped, reader_of
 
 Direction = Literal["forward", "backward"]
@@ -99,8 +100,8 @@ def line_of(keyring: Keyring, owned: Owned) -> ConversationLine | None:
         "closed" if owned.is_closed else "open",
         started.agent,
         started.barge_in,
-        owned.first.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        owned.last_at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        stamp(owned.first.at),
+        stamp(owned.last_at),
         started.handle,
     )
 

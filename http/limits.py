@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -22,7 +23,8 @@ MAX_PRINCIPALS = 10_000
 RETRY_STREAM_MS = 5_000
 """When whoever met a full house may try again: a place is free once somebody leaves."""
 
-_Who = tuple[str, str]
+Who = tuple[str, str]
+T = TypeVar("T")
 
 
 class _Pace(Struct):
@@ -36,9 +38,9 @@ class Limits:
     def __init__(self, settings: LimitSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._paces: OrderedDict[_Who, _Pace] = OrderedDict()
-        self._streams: Counter[_Who] = Counter()
-        self._rooms: dict[str, Counter[_Who]] = {}
+        self._paces: OrderedDict[Who, _Pace] = OrderedDict()
+        self._streams: Counter[Who] = Counter()
+        self._rooms: dict[str, Counter[Who]] = {}
 
     def admit(self, caller: Caller) -> Callable[[], None]:
         """The limit on commands (commands.beside.Admit): each counts once, however often it is decided."""
@@ -49,13 +51,13 @@ class Limits:
             nonlocal refusal, is_counted
             if not is_counted:
                 is_counted = True
-                refusal = self._take(_who(caller))
+                refusal = self._take(who_of(caller))
             if refusal is not None:
                 raise refusal
 
         return once
 
-    def _take(self, who: _Who) -> RateLimited | None:
+    def _take(self, who: Who) -> RateLimited | None:
         now, settings = self._clock(), self._settings
         pace = self._paces.get(who)
         if pace is None:
@@ -82,7 +84,7 @@ class Limits:
         is_always_admitted: driver, owner or approver, who find a place in a full room; their own streams count all the
         same.
         """
-        who = _who(caller)
+        who = who_of(caller)
         if self._streams[who] >= self._settings.streams_per_principal:
             raise RateLimited(
                 f"You have {self._settings.streams_per_principal} streams open; close one first.",
@@ -100,7 +102,7 @@ class Limits:
     def stream(self, caller: Caller, room_id: str) -> Generator[None]:
         """Counts a stream for as long as the block runs; to be entered right after `check_stream`, with nothing awaited
         between them. Only people count among a room's followers."""
-        who = _who(caller)
+        who = who_of(caller)
         self._streams[who] += 1
         here = self._rooms.setdefault(room_id, Counter())
         if caller.principal.kind == "human":
@@ -108,17 +110,19 @@ class Limits:
         try:
             yield
         finally:
-            _less(self._streams, who)
-            _less(here, who)
+            less(self._streams, who)
+            less(here, who)
             if not here:
                 self._rooms.pop(room_id, None)
 
 
-def _who(caller: Caller) -> _Who:
+def who_of(caller: Caller) -> Who:
+    """Whom a limit counts: a principal of a tenant."""
     return caller.tenant, str(caller.principal)
 
 
-def _less(counts: Counter[_Who], who: _Who) -> None:
-    counts[who] -= 1
-    if counts[who] <= 0:
-        del counts[who]
+def less(counts: Counter[T], key: T) -> None:
+    """One less of it; nothing is kept of what there is none of."""
+    counts[key] -= 1
+    if counts[key] <= 0:
+        del counts[key]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ..domain.errors import RateLimited
 from ..domain.principals import Caller
+from .limits import Who, who_of
 
 WINDOW_S = 60.0
 
@@ -21,13 +22,13 @@ class PostPace:
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_minute = per_minute
         self._clock = clock
-        self._sent: OrderedDict[tuple[str, str], deque[float]] = OrderedDict()
+        self._sent: OrderedDict[Who, deque[float]] = OrderedDict()
 
     def admit(self, caller: Caller) -> Callable[[], None]:
         """What counts the command, or raises RateLimited (commands.beside.Admit)."""
-        return lambda: self._take((caller.tenant, str(caller.principal)))
+        return lambda: self._take(who_of(caller))
 
-    def _take(self, who: tuple[str, str]) -> None:
+    def _take(self, who: Who) -> None:
         now = self._clock()
         sent = self._sent.setdefault(who, deque())
         self._sent.move_to_end(who)

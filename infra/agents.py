@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from ..commands.conversations.ports import Agent, ModelProvider, TokenCounter, Tool
+from ..commands.conversations.ports import Agent, ModelProvider, Tool
+from ..domain.conversations.counting import Counter
 from .counters import counter_of
 from .models.providers import Closable, provider_of
 from .settings import Settings
@@ -22,7 +23,7 @@ class _Made(NamedTuple):
 
     declared: AgentSettings
     provider: ModelProvider
-    counter: TokenCounter
+    counter: Counter
     closable: Closable | None
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..commands.conversations.ports import TokenCounter
-from ..domain.conversations.counting import HeuristicCounter
+from ..domain.conversations.counting import Counter, HeuristicCounter
 from .settings import SettingsError
 from .settings_conversations import TIKTOKEN
 
 
-def counter_of(key: str, named: str) -> TokenCounter:
+def counter_of(key: str, named: str) -> Counter:
     """The counter that a setting names: `heuristic`, or `tiktoken:` and an encoding or the absolute path of a file.
 
     Raises SettingsError, with the key, where it cannot be loaded.

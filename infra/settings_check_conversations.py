@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from .settings import Settings, SettingsError, is_canonical, is_loopback
+from .settings_check_outward import split_url
 from .settings_conversations import TIKTOKEN, AgentSettings, McpSettings, ToolSettings, key_bytes
 
 ECHO = "echo"
@@ -142,15 +142,7 @@ def _check_header(key: str, secret: str | None) -> None:
 
 
 def _check_url(key: str, url: str, *, plain_http: bool) -> None:
-    try:
-        parts = urlsplit(url)
-        host, has_port = parts.hostname, parts.port != 0
-    except ValueError:
-        host, has_port, parts = None, False, urlsplit("")
-    if not host or not has_port or parts.scheme not in ("http", "https"):
-        raise SettingsError(f"{key} must be a URL such as https://service.example/v1.")
-    if parts.username is not None or parts.fragment or parts.query:
-        raise SettingsError(f"{key} must be a URL without user, query or fragment.")
-    if parts.scheme == "http" and not plain_http and not is_loopback(host):
+    scheme, host = split_url(key, url, may_ask=False, example="v1")
+    if scheme == "http" and not plain_http and not is_loopback(host):
         place = key.rpartition(".")[0]
         raise SettingsError(f"{key} must be https; for plain http to another machine set {place}.plainHttp = true.")

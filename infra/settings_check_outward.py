@@ -28,7 +28,7 @@ def check_outward(settings: Settings) -> None:
     if (notify.url is None) != (notify.public_url is None):
         raise SettingsError("notify.publicUrl: set both url and publicUrl, or neither: a notice has a link.")
     if notify.public_url is not None:
-        _split("notify.publicUrl", notify.public_url, may_ask=False)
+        split_url("notify.publicUrl", notify.public_url, may_ask=False)
     if notify.secret is not None and notify.secret == launcher.secret:
         raise SettingsError("notify.secret must not be launcher.secret: a notice would verify as a launch.")
     if (verdicts.base_url is None) != (verdicts.token is None):
@@ -66,7 +66,7 @@ def _check_webhook(name: str, url: str | None, secret: str | None, section: Outw
 
 
 def _check_target(key: str, url: str, section: OutwardSection, *, may_ask: bool = True) -> None:
-    scheme, host = _split(key, url, may_ask=may_ask)
+    scheme, host = split_url(key, url, may_ask=may_ask)
     if section.allow_loopback:
         return
     place = key.partition(".")[0]
@@ -76,14 +76,15 @@ def _check_target(key: str, url: str, section: OutwardSection, *, may_ask: bool 
         raise SettingsError(f"{key} is on this machine: set {place}.allowLoopback = true, or correct it.")
 
 
-def _split(key: str, url: str, *, may_ask: bool) -> tuple[str, str]:
+def split_url(key: str, url: str, *, may_ask: bool, example: str = "path") -> tuple[str, str]:
+    """Scheme and host of a URL without a user. Raises SettingsError. may_ask: it may have a query."""
     try:
         parts = urlsplit(url)
         host, has_port = parts.hostname, parts.port != 0
     except ValueError:
         host, has_port, parts = None, False, urlsplit("")
     if not host or not has_port or parts.scheme not in ("http", "https"):
-        raise SettingsError(f"{key} must be a URL such as https://service.example/path.")
+        raise SettingsError(f"{key} must be a URL such as https://service.example/{example}.")
     if parts.username is not None or parts.fragment or (parts.query and not may_ask):
         raise SettingsError(f"{key} must be a URL without user{'' if may_ask else ', query'} or fragment.")
     return parts.scheme, host

@@ -10,9 +10,9 @@ import msgspec
 
 from ..domain.events import Opaque, Recorded
 from ..domain.principals import Principal
-from ..domain.rooms.approvals import stamp
 from ..domain.rooms.events import ROOM_EVENTS
 from ..domain.rooms.state import INITIAL, Room, evolve
+from ..domain.times import stamp
 from ..domain.visibility import cleared
 from .ports import Folded, LogEvent, StreamRef
 

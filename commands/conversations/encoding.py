@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -24,6 +24,7 @@ from ...domain.conversations.turn_events import ModelAnswered, ToolEnded
 from ...domain.decisions import Decision, NewEvent
 from ...domain.errors import TooLarge
 from ...domain.events import Event
+from ...domain.jsontext import strip_nul
 from ..mailbox import Decided
 from ..ports import EventRow, Redact
 
@@ -78,7 +79,7 @@ class Scribe(Struct, frozen=True):
     def _without_secrets(self, event: Event) -> tuple[Event, dict[str, Any], list[str]]:
         """The event, its payload, and the ids of the rules that took something."""
         payload: dict[str, Any] = event.payload()
-        foreign = {name: _without_nul(payload[name]) for name in _FOREIGN.get(event.type, ()) if name in payload}
+        foreign = {name: strip_nul(payload[name]) for name in _FOREIGN.get(event.type, ()) if name in payload}
         if not foreign:
             return event, payload, []
         shown, taken = self.redact(foreign)
@@ -90,18 +91,6 @@ class Scribe(Struct, frozen=True):
 
 def _signed(event: Event, mac: Mac) -> Event:
     return replace(event, kid=mac.kid, mac=mac.mac)
-
-
-def _without_nul(value: Any) -> Any:
-    """A JSON value without NUL characters, which the log cannot hold."""
-    if isinstance(value, str):
-        return value.replace("\0", "")
-    if isinstance(value, dict):
-        members = cast("dict[str, Any]", value)
-        return {name.replace("\0", ""): _without_nul(inner) for name, inner in members.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nul(each) for each in cast("list[Any]", value)]
-    return value
 
 
 def _row(new: NewEvent, event: Event, event_id: str, raw: bytes, redactions: list[str]) -> EventRow:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from ...domain.conversations.counting import Counter
 from ...domain.conversations.identity import Identity
 from ...domain.conversations.prompt import Message, ToolSpec
 from ...domain.conversations.turn_events import WantedCall
@@ -81,14 +82,6 @@ class Delta(Struct, frozen=True):
     offset: int
     text: str
     epoch: int
-
-
-class Partial(Struct, frozen=True):
-    """What there is of a running reply: its first `len(text)` code points."""
-
-    turn: int
-    attempt: int
-    text: str
 
 
 class Position(Struct, frozen=True):
@@ -254,16 +247,6 @@ class Tool(Protocol):
         ...
 
 
-class TokenCounter(Protocol):
-    """Counts tokens of texts; per_message: what each message costs beside its text."""
-
-    per_message: int
-
-    def count(self, text: str) -> int:
-        """Tokens of the text."""
-        ...
-
-
 class Agent(Struct, frozen=True):
     """An agent of the settings, ready to work. tokens_per_day: 0 for no ceiling. digest: of its declaration, so that a
     change shows in the context ledger."""
@@ -272,7 +255,7 @@ class Agent(Struct, frozen=True):
     provider: ModelProvider
     system: str
     tools: tuple[Tool, ...]
-    counter: TokenCounter
+    counter: Counter
     context_window: int
     reserve_output_tokens: int
     max_steps: int

@@ -23,6 +23,9 @@ from .window import forget
 MAX_CARRIED_QUEUE = 1024
 """Envelopes that a carry may hold: more than ever wait in one conversation."""
 
+_CARRIED = Carry.__struct_fields__
+"""What a carry and a state both have, under the same names."""
+
 _MAX_NUMBER = 2**53
 _FORGOTTEN_AT_ONCE = 64
 """Envelope ids that the trim forgets between two looks at the size."""
@@ -32,27 +35,7 @@ assert MAX_CARRIED_QUEUE > MAX_WAITING_TURNS + MAX_RECORDED_INVALID  # noqa: S10
 
 def carry_of(conversation: Conversation) -> Carry:
     """The live state, trimmed to MAX_CARRY_BYTES."""
-    return trim(
-        Carry(
-            id=conversation.id,
-            owner=conversation.owner,
-            agent=conversation.agent,
-            mode=conversation.mode,
-            barge_in=conversation.barge_in,
-            next_ord=conversation.next_ord,
-            turns=conversation.turns,
-            queue=conversation.queue,
-            window=conversation.window,
-            evicted=conversation.evicted,
-            summary=conversation.summary,
-            consumed=conversation.consumed,
-            floor=conversation.floor,
-            invalid=conversation.invalid,
-            dropped=conversation.dropped,
-            dropped_uncounted=conversation.dropped_uncounted,
-            is_closing=conversation.is_closing,
-        )
-    )
+    return trim(Carry(**{name: getattr(conversation, name) for name in _CARRIED}))
 
 
 def trim(carry: Carry, most: int = MAX_CARRY_BYTES) -> Carry:
@@ -95,27 +78,7 @@ def read_carry(body: dict[str, Any], generation: int, seq: int) -> Conversation 
         return None
     if generation < 2 or not _is_plausible(carry, seq) or _size(carry) > MAX_CARRY_BYTES:
         return None
-    return Conversation(
-        id=carry.id,
-        owner=carry.owner,
-        agent=carry.agent,
-        mode=carry.mode,
-        barge_in=carry.barge_in,
-        generation=generation,
-        next_ord=carry.next_ord,
-        turns=carry.turns,
-        events=1,
-        queue=carry.queue,
-        window=carry.window,
-        evicted=carry.evicted,
-        summary=carry.summary,
-        consumed=carry.consumed,
-        floor=carry.floor,
-        invalid=carry.invalid,
-        dropped=carry.dropped,
-        dropped_uncounted=carry.dropped_uncounted,
-        is_closing=carry.is_closing,
-    )
+    return Conversation(generation=generation, events=1, **{name: getattr(carry, name) for name in _CARRIED})
 
 
 def _is_plausible(carry: Carry, seq: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from ..errors import Invalid
+from ..jsontext import repair_text
 from .commands import MAX_TEXT_CHARS
 
 _INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Mn", "Mc", "Me"})
@@ -71,4 +72,4 @@ def _is_regional(char: str) -> bool:
 
 def repaired(text: str) -> str:
     """What a model or a tool said, as the log can keep it: lone surrogates become U+FFFD, NUL goes."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "")
+    return repair_text(text).replace("\0", "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..events import Recorded
+from ..times import stamp
 from .approval_events import ActionClass, ApprovalDecided, ApprovalOutcome, ApprovalRequested
 from .context import Context, NewEvent, by_server
 
@@ -67,11 +67,6 @@ def action_digest(approval_id: str, action: Any) -> str:
 def request_key(event_id: str) -> str:
     """The key under which a run's request is stored: a digest of its bridge's number for it, whatever that says."""
     return f"approval-request:{hashlib.sha256(event_id.encode()).hexdigest()[:32]}"
-
-
-def stamp(moment: datetime) -> str:
-    """A moment as the log writes it, so that texts compare as times: RFC 3339, UTC, microseconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def evolve_approvals(approvals: Approvals, recorded: Recorded[object]) -> Approvals:

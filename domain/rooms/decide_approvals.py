@@ -14,11 +14,12 @@ from msgspec.structs import replace
 
 from ..errors import AlreadyDecided, DigestMismatch, FourEyes, KeyReused, NotVisible, TooManyPending
 from ..principals import SERVER, SERVER_COMPONENT, Principal
+from ..times import stamp
 from ..visibility import cleared
 from .acting import allow, by_caller, check_reason, refuse_sealed
 from .approval_events import ActionClass, ApprovalDecided, ApprovalOutcome, ApprovalRequested
 from .approval_policy import Effect
-from .approvals import Approval, action_digest, decision_key, request_key, settled_by_server, stamp
+from .approvals import Approval, action_digest, decision_key, request_key, settled_by_server
 from .commands import MAX_REASON_BYTES, Command
 from .context import Context, Decision, NewEvent
 from .run_state import DecisionDelivery, Run

@@ -15,6 +15,7 @@ from ...domain.principals import Caller
 from ...domain.rooms.commands import CloseRoom, OpenRoom, ReleaseHold, SetHold
 from ...domain.rooms.rights import Action, decide_right
 from ...domain.rooms.state import Room
+from ...domain.times import stamp
 from ...infra.postgres.view_reader import RoomRow
 from ...projections.room_list import Phase, phase
 from ..reading import Snapshot, role_of, see, snapshot, wait_for_log
@@ -102,7 +103,7 @@ def _line(services: Services, row: RoomRow, caller: Caller) -> RoomLine:
         room.data_class,
         row.last_seq,
         role_of(room, row.room_id, row.tenant, caller),
-        row.last_ts.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        stamp(row.last_ts),
     )
 
 

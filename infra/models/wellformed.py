@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any, cast
 
-from ...domain.jsontext import MAX_DEPTH
+from ...domain.jsontext import MAX_DEPTH, repair_text
 
 REPLACEMENT = "\ufffd"
 
@@ -22,16 +22,12 @@ MAX_INT = 2**63 - 1
 
 MAX_DIGITS = 20
 
-_UNKEPT = re.compile("[\ud800-\udfff\0]")
 _HIGH = re.compile("[\ud800-\udbff]$")
 
 
 def repaired(text: str) -> str:
     """The text with surrogate pairs joined; lone surrogates and NUL become U+FFFD."""
-    if _UNKEPT.search(text) is None:
-        return text
-    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return joined.replace("\0", REPLACEMENT)
+    return repair_text(text).replace("\0", REPLACEMENT)
 
 
 class Joiner:

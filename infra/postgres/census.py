@@ -10,7 +10,7 @@ import psycopg
 from msgspec import Struct
 from psycopg_pool import AsyncConnectionPool
 
-from ...domain.rooms.approvals import stamp
+from ...domain.times import stamp
 from ..settings_timeouts import TimeoutSettings
 from .reads import fetch
 from .views import SHADOW

@@ -11,8 +11,8 @@ from psycopg_pool import AsyncConnectionPool
 from ...commands.processes.ports import PAGE, DueDriver, DueRoom, DueRun, DueWait, SaidVerdict
 from ...commands.run_handlers import RUN_LEASE
 from ...domain.principals import SERVER_COMPONENT
-from ...domain.rooms.approvals import stamp
 from ...domain.rooms.context import Timeouts
+from ...domain.times import stamp
 from .reads import fetch
 
 # Presence of a time before the token counts from the token: its event is looked up only where presence alone is old.
