@@ -11,9 +11,12 @@ from collections.abc import Generator
 from pathlib import Path
 
 import msgspec
+import psutil
+import psycopg
 from load import request
 from minutebook.domain.principals import Principal, PrincipalKind
 from minutebook.infra.dev_issuer import DevelopmentIssuer
+from minutebook.infra.postgres.embedded import EmbeddedPostgres
 
 PATIENT = {
     "MINUTEBOOK_LIMITS_ACTIONS_PER_SECOND": "1000000",
@@ -22,6 +25,9 @@ PATIENT = {
     "MINUTEBOOK_LIMITS_PEOPLE_PER_ROOM": "100000",
 }
 """The load comes from one principal."""
+
+UP_S = 30.0
+LISTENERS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'minutebook listener'"
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -45,6 +51,20 @@ class Server(msgspec.Struct, frozen=True):
         return request("GET", path, self.token, b"")
 
 
+def _await_group(data_dir: Path, pid: int) -> None:
+    """Return once every process of the group listens: one that still starts takes a processor from what is measured."""
+    wanted = 1 + sum("serve" in each.cmdline() for each in psutil.Process(pid).children())
+    deadline = time.monotonic() + UP_S
+    database = EmbeddedPostgres.open(data_dir)
+    try:
+        with psycopg.connect(database.url(), autocommit=True) as look:
+            while look.execute(LISTENERS).fetchone() != (wanted,):
+                assert time.monotonic() < deadline, f"{wanted} processes did not listen within {UP_S} s"
+                time.sleep(0.05)
+    finally:
+        database.close()
+
+
 @contextlib.contextmanager
 def serving(data_dir: Path, settings: str = "") -> Generator[Server]:
     """One worker; `settings` is TOML for minutebook.toml."""
@@ -61,6 +81,7 @@ def serving(data_dir: Path, settings: str = "") -> Generator[Server]:
         line = child.stdout.readline()
         assert line.startswith("listening on "), line
         issuer = DevelopmentIssuer.open(data_dir)
+        _await_group(data_dir, child.pid)
         token = issuer.issue(Principal("human", "bench"), groups=["agents-member"], now=time.time())
         yield Server(int(line.rsplit(":", 1)[1]), child.pid, issuer, token)
     finally:
