@@ -113,12 +113,12 @@ class Worker:
         held = Held(means.dispatcher, means.scribe, self.conversation_id, means.holder, epoch)
         try:
             await means.at("leased")
-            await self._work_watched(held)
+            worked_through = await self._work_watched(held)
         finally:
             await self._let_go(stream, epoch)
         await means.at("let go")
         head = await means.store.head(stream)
-        return head is not None and head.version > held.version and not head.sealed
+        return head is not None and head.version > worked_through and not head.sealed
 
     async def _let_go(self, stream: str, epoch: int) -> None:
         means = self._means
@@ -128,8 +128,9 @@ class Worker:
         except (MinutebookError, TimeoutError):
             log.warning("a lease was not let go; it lapses")
 
-    async def _work_watched(self, held: Held) -> None:
-        """Work, and beside it keep the lease and hear what interrupts; the end of either is the end of both."""
+    async def _work_watched(self, held: Held) -> int:
+        """Work, and beside it keep the lease and hear what interrupts; the end of either is the end of both. Answers as
+        _work does."""
         await held.look()
         self.stream_id = held.stream_id
         work = asyncio.create_task(self._work(held), name="conversation work")
@@ -143,6 +144,7 @@ class Worker:
         for task in (watch, work):
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise error
+        return work.result()
 
     async def _watch(self, held: Held) -> None:
         """Renew the lease in time, and let the running turn know what came behind it."""
@@ -172,8 +174,9 @@ class Worker:
         if self._useless is not None and held.state.is_closing:
             self._useless.set()
 
-    async def _work(self, held: Held) -> None:
-        """One step after another, until nothing waits."""
+    async def _work(self, held: Held) -> int:
+        """One step after another, until nothing waits; the version on which that was found. What the watch sees of the
+        conversation from then on is nothing that was worked at."""
         await self._tidy(held)
         while True:
             step = next_step(held.state)
@@ -181,9 +184,10 @@ class Worker:
                 continue
             match step.name:
                 case "idle":
-                    await self._means.work.done(held.stream_id, held.version)
+                    found_at = held.version
+                    await self._means.work.done(held.stream_id, found_at)
                     await self._means.at("done")
-                    return
+                    return found_at
                 case "run":
                     await self._run_turn(held)
                 case "drop":
