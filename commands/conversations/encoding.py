@@ -10,14 +10,20 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ...domain.conversations.events import (
+    CLEARANCE_CLIENT,
     CONTEXT_CLIENT,
+    PARTICIPANT_CLIENT,
     RECORD_CLIENT,
+    ClearanceRecorded,
     ContextDecided,
     EnvelopeReceived,
+    ParticipantAdded,
+    ParticipantRemoved,
     ReplyRecorded,
     SummaryRecorded,
     UserRecorded,
 )
+from ...domain.conversations.identity import identity_key
 from ...domain.conversations.reading import signed_part
 from ...domain.conversations.signing import Keyring, Mac, execution_id
 from ...domain.conversations.turn_events import ModelAnswered, ToolEnded
@@ -68,7 +74,7 @@ class Scribe(Struct, frozen=True):
                 raise TooLarge(f"The payload has {len(raw)} bytes; at most {PAYLOAD_BYTES} are taken.")
             if isinstance(event, ReplyRecorded | ModelAnswered):
                 taken = sorted({*taken, *redactions})
-            rows.append(_row(new, event, self.new_id(), raw, taken))
+            rows.append(_row(new, event, place, self.new_id(), raw, taken))
             events.append((new.actor, event))
         return Decided(rows, events, decision.seal, decision.answer, decision.refusal)
 
@@ -93,8 +99,8 @@ def _signed(event: Event, mac: Mac) -> Event:
     return replace(event, kid=mac.kid, mac=mac.mac)
 
 
-def _row(new: NewEvent, event: Event, event_id: str, raw: bytes, redactions: list[str]) -> EventRow:
-    client, key = _origin(event)
+def _row(new: NewEvent, event: Event, seq: int, event_id: str, raw: bytes, redactions: list[str]) -> EventRow:
+    client, key = _origin(event, seq)
     classes = event.classes if isinstance(event, UserRecorded | ReplyRecorded | ToolEnded) else new.classes
     return EventRow(
         event_id,
@@ -112,12 +118,16 @@ def _row(new: NewEvent, event: Event, event_id: str, raw: bytes, redactions: lis
     )
 
 
-def _origin(event: Event) -> tuple[str | None, str | None]:
-    """Unique in the stream, and how a record or a context is found."""
+def _origin(event: Event, seq: int) -> tuple[str | None, str | None]:
+    """Unique in the stream, and how a record, a context, or what is said of a person is found."""
     match event:
         case UserRecorded() | ReplyRecorded():
             return RECORD_CLIENT, str(event.ord)
         case ContextDecided():
             return CONTEXT_CLIENT, str(event.turn)
+        case ParticipantAdded() | ParticipantRemoved():
+            return PARTICIPANT_CLIENT + identity_key(event.participant), f"{seq:016}"
+        case ClearanceRecorded():
+            return CLEARANCE_CLIENT + identity_key(event.viewer), f"{seq:016}"
         case _:
             return None, None

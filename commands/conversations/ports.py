@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
@@ -28,6 +28,33 @@ class At(Struct, frozen=True):
 
     event: StoredEvent
     at: datetime
+
+
+class Viewer(Struct, frozen=True):
+    """Who looks, as the clearance policy knows them. claims: of their verified token, `groups` among them; of an asker
+    those that the signed envelope carries, none where it is too old."""
+
+    identity: Identity
+    claims: Mapping[str, Sequence[str]] = {}
+
+
+class Clearance(Protocol):
+    """The clearance policy of the settings: what its viewers may see (conversations.md, Shared mode)."""
+
+    version: str
+    """Digest of the settings that it is made of: 16 hex digits."""
+
+    def labels(self, viewer: Viewer) -> frozenset[str] | None:
+        """The labels that viewer has; None where a callable decides, which has none."""
+        ...
+
+    async def resolve(self, viewer: Viewer, class_sets: Iterable[Collection[str]]) -> Mapping[frozenset[str], bool]:
+        """For every distinct class set that is not empty, whether all of its classes are cleared.
+
+        Each set is asked for once a call. Never raises: what fails, takes more than 250 ms or answers anything but
+        True is a no.
+        """
+        ...
 
 
 class ConversationLog(Protocol):

@@ -107,6 +107,7 @@ class ContextDecided(Event, frozen=True, omit_defaults=True):
     reserved: kept free for the answer. summary: number of the summary that is shown, 0 for none. summary_dropped: it
     did not fit this turn. prompt_digest, system_digest, tools_digest: keyed digests of the messages, of the operator's
     words and of the tool list, made with the key `kid`. model: name of the agent's model, as a viewer may know it.
+    hidden: ords of questions whose turns the asker is not cleared for, in shared mode; they are left out whole.
     """
 
     type: ClassVar[str] = "context_decided"
@@ -127,6 +128,7 @@ class ContextDecided(Event, frozen=True, omit_defaults=True):
     parts: dict[str, int] | UnsetType = UNSET
     kept_tokens: tuple[int, ...] = ()
     system_digest: str | UnsetType = UNSET
+    hidden: tuple[int, ...] = ()
 
 
 class SummaryRecorded(Event, frozen=True, omit_defaults=True):
@@ -190,6 +192,40 @@ class ConversationRotated(Event, frozen=True):
     mac: str
 
 
+class ParticipantAdded(Event, frozen=True):
+    """Somebody may take part in a shared conversation from here on. by: the owner who says so, the event's actor."""
+
+    type: ClassVar[str] = "participant_added"
+    participant: Identity
+    by: Identity
+    kid: str
+    mac: str
+
+
+class ParticipantRemoved(Event, frozen=True):
+    """They may no more: their running turn stops here, and what of theirs waits becomes no turn."""
+
+    type: ClassVar[str] = "participant_removed"
+    participant: Identity
+    by: Identity
+    kid: str
+    mac: str
+
+
+class ClearanceRecorded(Event, frozen=True):
+    """What a viewer of a shared conversation is cleared for from here on, so that the past can be answered.
+
+    labels: sorted. policy: digest of the clearance settings that they come from.
+    """
+
+    type: ClassVar[str] = "clearance_recorded"
+    viewer: Identity
+    labels: tuple[str, ...]
+    policy: str
+    kid: str
+    mac: str
+
+
 class ConversationClosed(Event, frozen=True):
     """The conversation was sealed; nothing follows. envelope_seq: of the request."""
 
@@ -208,6 +244,9 @@ ConversationEvent = (
     | ReplyRecorded
     | EnvelopesDropped
     | ConversationRotated
+    | ParticipantAdded
+    | ParticipantRemoved
+    | ClearanceRecorded
     | ConversationClosed
 )
 
@@ -223,6 +262,9 @@ CONVERSATION_EVENTS: Registry[ConversationEvent] = Registry(
         ReplyRecorded,
         EnvelopesDropped,
         ConversationRotated,
+        ParticipantAdded,
+        ParticipantRemoved,
+        ClearanceRecorded,
         ConversationClosed,
     )
 )
@@ -232,6 +274,13 @@ RECORD_CLIENT = "ord"
 
 CONTEXT_CLIENT = "context"
 """origin_client of context_decided; the origin_key is the turn: one a turn, and how the context ledger finds it."""
+
+PARTICIPANT_CLIENT = "participant:"
+"""origin_client of participant events, with identity_key() behind it; the origin_key is the seq, as 16 digits: the
+newest of a person's before a place is one look-up."""
+
+CLEARANCE_CLIENT = "clearance:"
+"""Likewise, of clearance_recorded."""
 
 
 class Unsigned(Struct, frozen=True):

@@ -13,19 +13,31 @@ from msgspec.structs import replace
 from ..events import Opaque, Recorded, Unstorable
 from .carry import read_carry
 from .events import (
+    ClearanceRecorded,
     ContextDecided,
     ConversationClosed,
     ConversationRotated,
     ConversationStarted,
     EnvelopeReceived,
     EnvelopesDropped,
+    ParticipantAdded,
+    ParticipantRemoved,
     ReplyRecorded,
     StoredConversationEvent,
     SummaryRecorded,
     Unsigned,
     UserRecorded,
 )
-from .state import MAX_RECORDED_INVALID, Conversation, Running, SummaryRef, Waiting, WindowTurn
+from .identity import Identity, identity_key
+from .state import (
+    MAX_RECORDED_INVALID,
+    Conversation,
+    Running,
+    SummaryRef,
+    Waiting,
+    WindowTurn,
+    clearance_digest,
+)
 from .window import consumed, decided, entered
 
 SCHEMA = "conversation.1"
@@ -66,6 +78,13 @@ def evolve(  # noqa: C901, PLR0911, PLR0912 - one case an event
         case ConversationRotated():
             carried = read_carry(event.carry, event.generation, recorded.seq)
             return moved if carried is None else carried
+        case ParticipantAdded():
+            return _joined(moved, recorded)
+        case ParticipantRemoved():
+            return _removed(moved, recorded)
+        case ClearanceRecorded():
+            known = clearance_digest(event.labels, event.policy)
+            return replace(moved, clearances={**moved.clearances, identity_key(event.viewer): known})
         case ConversationClosed():
             return replace(moved, state="closed", queue=(), is_closing=False)
         case Unsigned():
@@ -95,6 +114,37 @@ def _started(conversation: Conversation, recorded: Recorded[Any]) -> Conversatio
         mode=event.mode,
         barge_in=event.barge_in,
     )
+
+
+def _is_managed(conversation: Conversation, recorded: Recorded[Any]) -> bool:
+    """Whether the owner wrote a change of the participants."""
+    event: ParticipantAdded | ParticipantRemoved = recorded.event
+    owner = conversation.owner
+    return conversation.mode == "shared" and event.by == owner and event.by.actor == str(recorded.actor)
+
+
+def _joined(conversation: Conversation, recorded: Recorded[Any]) -> Conversation:
+    who: Identity = recorded.event.participant
+    if not _is_managed(conversation, recorded) or conversation.may_speak(who):
+        return conversation
+    return replace(conversation, participants=(*conversation.participants, who))
+
+
+def _removed(conversation: Conversation, recorded: Recorded[Any]) -> Conversation:
+    """What waits of theirs stays in the queue, marked, and their running turn is interrupted by the removal itself."""
+    who: Identity = recorded.event.participant
+    if not _is_managed(conversation, recorded) or who not in conversation.participants:
+        return conversation
+    moved = replace(
+        conversation,
+        participants=tuple(each for each in conversation.participants if each != who),
+        queue=tuple(replace(each, is_removed=True) if each.asker == who else each for each in conversation.queue),
+        clearances={key: known for key, known in conversation.clearances.items() if key != identity_key(who)},
+    )
+    running = moved.running
+    if running is not None and running.asker == who:
+        moved = replace(moved, running=_with_interrupt(running, recorded.seq))
+    return moved
 
 
 def _received(conversation: Conversation, seq: int, event: EnvelopeReceived) -> Conversation:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -21,6 +23,12 @@ MAX_REPLAY_IDS = 1024
 MAX_WAITING_TURNS = 64
 """Turns that may wait in owner-only mode."""
 
+MAX_WAITING_PER_ASKER = 8
+"""Turns of one asker that may wait in a shared conversation."""
+
+MAX_PARTICIPANTS = 100
+"""Of a shared conversation, its owner among them."""
+
 MAX_CARRY_BYTES = 256 * 1024
 ROTATE_TURNS = 100
 ROTATE_EVENTS = 1000
@@ -36,7 +44,8 @@ class Waiting(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     is_signed: its MAC is ours; one that is not has no asker. is_suspect: it is not signed, or repeats an id, is older
     than the floor, or speaks for nobody who may: so many of those are recorded, and the others counted. stopped_by: seq
-    of an interrupt that came a moment before its turn began, 0 for none.
+    of an interrupt that came a moment before its turn began, 0 for none. is_removed: its asker was taken out of the
+    participants while it waited.
     """
 
     seq: int
@@ -47,6 +56,7 @@ class Waiting(Struct, frozen=True, rename="camel", omit_defaults=True):
     is_signed: bool = True
     is_suspect: bool = False
     stopped_by: int = 0
+    is_removed: bool = False
 
 
 class Running(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -111,7 +121,8 @@ class Conversation(Struct, frozen=True, rename="camel", omit_defaults=True):
     of this generation. evicted: turns that left the window and are not in the summary yet, oldest first. floor:
     envelopes issued at or before it are dead (ms), since ids were forgotten. invalid: suspect envelopes that got a
     record; dropped: those that got none and were counted, dropped_uncounted: those that were not yet. is_closing: a
-    verified close was received.
+    verified close was received. participants: of a shared one, without the owner, in the order of their coming.
+    clearances: by identity_key of a viewer, what the newest ClearanceRecorded says of them (clearance_digest).
     """
 
     id: str = ""
@@ -136,15 +147,23 @@ class Conversation(Struct, frozen=True, rename="camel", omit_defaults=True):
     dropped: int = 0
     dropped_uncounted: int = 0
     is_closing: bool = False
+    participants: tuple[Identity, ...] = ()
+    clearances: dict[str, str] = {}
 
     def may_speak(self, who: Identity) -> bool:
-        """Whether turns may run for that identity: it is the owner's, to the last field."""
-        return self.owner is not None and who == self.owner
+        """Whether turns may run for that identity: the owner's or, where it is shared, a participant's, to the last
+        field. Where nobody owns it, nobody may."""
+        return self.owner is not None and (who == self.owner or who in self.participants)
 
     @property
     def waiting_turns(self) -> int:
         """Turns that wait and count against the limit: what nobody can be said to have sent does not."""
         return sum(1 for each in self.queue if each.kind == "user" and not each.is_suspect)
+
+
+def clearance_digest(labels: Iterable[str], policy: str) -> str:
+    """What is kept in the state of a viewer's clearance: 16 hex digits of a SHA-256."""
+    return hashlib.sha256("\n".join((policy, *sorted(labels))).encode()).hexdigest()[:16]
 
 
 class Carry(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
@@ -167,3 +186,5 @@ class Carry(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unkn
     dropped: int = 0
     dropped_uncounted: int = 0
     is_closing: bool = False
+    participants: tuple[Identity, ...] = ()
+    clearances: dict[str, str] = {}
