@@ -1,0 +1,1 @@
+"""Channels as commands use them."""
