@@ -39,7 +39,10 @@ MAX_ITEM_DEPTH = 64
 
 
 class CheckedItem(msgspec.Struct, frozen=True):
-    """An item whose type and shape were checked: the event it is, and the payload as it will be stored."""
+    """An item whose type and shape were checked: the event it is, and the payload as it will be stored.
+
+    too_large: the event that it would have been, where its size alone forbids that.
+    """
 
     place: int
     stream: str
@@ -47,6 +50,7 @@ class CheckedItem(msgspec.Struct, frozen=True):
     caused_by: int | None
     event: Event | Unstorable
     body: Any
+    too_large: Event | None = None
 
 
 class RawItem(PushedItem, frozen=True):
@@ -90,7 +94,7 @@ def _check(place: int, item: RawItem, run_id: str, payload_bytes: int) -> Checke
     size = len(compact(value))
     if size > payload_bytes:
         body = {"oversize": True, "bytes": size, "type": item.type}
-        return CheckedItem(place, item.stream, item.seq, item.caused_by, Unstorable(item.type, body), body)
+        return CheckedItem(place, item.stream, item.seq, item.caused_by, Unstorable(item.type, body), body, event)
     return CheckedItem(place, item.stream, item.seq, item.caused_by, event, value)
 
 
@@ -183,7 +187,8 @@ def record_items(
     """The items that are not stored yet, in order; those that are, are acknowledged again and add nothing.
 
     tool_classes: visibility class by tool name, from the settings. A result has the class of the tool that was called;
-    one whose call is not known (it could not be stored, or was answered before) has every class.
+    one whose call is not known (it could not be stored, or was answered before) has every class. What stands for a call
+    or result that could not be stored has those that it would have had, since its size and its fault tell of it, too.
     Raises Invalid for a number that comes too late in its batch: acknowledging the higher one would lose it (B06).
     The answer carries the cursors `afterHarnessSeq` and `afterStatusSeq`.
     """
@@ -230,12 +235,12 @@ def _recorded(item: CheckedItem, run: Run, context: Context, classes: tuple[str,
 
 
 def _classes(item: CheckedItem, calls: Mapping[str, str], tool_classes: Mapping[str, str]) -> tuple[str, ...]:
-    match item.event:
+    match item.too_large or item.event:
         case ToolCalled(tool=tool):
             name = tool_classes.get(tool)
         case ToolReturned(call_id=call_id) if call_id in calls:
             name = tool_classes.get(calls[call_id])
-        case ToolReturned():
+        case ToolReturned() | Unstorable(type=ToolCalled.type | ToolReturned.type):
             return tuple(sorted(set(tool_classes.values())))
         case _:
             name = None

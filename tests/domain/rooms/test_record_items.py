@@ -193,6 +193,21 @@ def test_a_result_has_the_class_of_its_call_and_every_class_where_the_call_is_un
     assert [new.classes for new in decision.events] == [("secret",), ("secret",), ("secret",), ("hr", "secret"), ()]
 
 
+def test_what_stands_for_a_call_that_could_not_be_stored_has_its_class() -> None:
+    batch = (
+        ("events:1", "tool_call", {**CALL, "tool": "vault", "args": "x" * 2000}),
+        ("events:2", "tool_call", {**CALL, "args": "x" * 2000}),
+        ("events:3", "tool_call", b'{"callId":"c1","tool":"vault","args":1e999,"decidedBy":null}'),
+        ("events:4", "tool_result", b'{"callId":"c1","callId":"c2"}'),
+        ("events:5", "message", {**SAID, "text": "x" * 2000}),
+    )
+    tools = {"vault": "secret", "payroll": "hr"}
+    decision = RUNNING_ROOM.when(pushing(*batch, tool_classes=tools, limits=Limits(payload_bytes=1024))).decided()
+    assert all(isinstance(new.event, Unstorable) for new in decision.events)
+    every = ("hr", "secret")
+    assert [new.classes for new in decision.events] == [("secret",), (), every, every, ()]
+
+
 def test_a_claimed_class_or_cause_gives_no_right() -> None:
     claims = {**CALL, "class": "public", "risk": "none"}
     decision = RUNNING_ROOM.when(pushing(("events:1", "tool_call", claims), tool_classes={"bash": "secret"})).decided()
