@@ -32,12 +32,13 @@ from ...domain.conversations.prompt import (
     tools_text,
     turn_texts,
 )
-from ...domain.conversations.state import Running, SummaryRef, WindowTurn
+from ...domain.conversations.state import Conversation, Running, SummaryRef, WindowTurn
 from ...domain.conversations.turns import Shown
+from ...domain.conversations.window import Slice, class_sets, slice_for
 from ..ports import StoredEvent
 from .held import Held
 from .means import RunnerMeans
-from .ports import Agent, At, Message, ToolSpec
+from .ports import Agent, At, Message, ToolSpec, Viewer
 from .steps import NotOurs, Progress
 
 MAX_READ = 256
@@ -71,16 +72,17 @@ class Request(Struct, frozen=True):
 async def prepare(means: RunnerMeans, held: Held, good: Good, agent: Agent) -> tuple[Shown, Prompt] | None:
     """What is shown for a message that was judged good, from the conversation as it is now; None where the question
     alone does not fit. Raises NotOurs."""
-    state = held.state
-    words = await Words.read(means, held, state.window, state.summary)
-    turns = words.turns(state.window)
+    state, claims = held.state, claims_at(good.envelope, milliseconds(means.now()))
+    part = await _slice(means, state, Viewer(good.envelope.asker, claims))
+    words = await Words.read(means, held, part.turns, part.summary)
+    turns = words.turns(part.turns)
     edited = None if good.edited is None else next(each for each in turns if each.ord == good.edited.user_ord)
     asked = _asked(good.envelope, edited)
-    summary = words.summary(state.summary)
+    summary = words.summary(part.summary)
     tools = tuple(tool.spec for tool in agent.tools)
     sizes = [
         Sized(turn.user_ord, turn.tokens, turn_texts(each) if turn.tokens is UNSET else ())
-        for turn, each in zip(state.window, turns, strict=True)
+        for turn, each in zip(part.turns, turns, strict=True)
     ]
     fixed = fixed_texts(agent.system, tools, summary, asked)
     fitted = fit_to_window(agent.context_window, agent.reserve_output_tokens, fixed, sizes, agent.counter)
@@ -93,24 +95,32 @@ async def prepare(means: RunnerMeans, held: Held, good: Good, agent: Agent) -> t
         tuple(each for each in turns if each.ord in kept),
         shown_summary,
         fitted.tokens,
-        claims_at(good.envelope, milliseconds(means.now())),
+        claims,
     )
     keyring, name = means.scribe.keyring, held.conversation_id
     whole = assemble(keyring, name, agent.system, shown_summary, prompt.turns, asked)
     shown = Shown(
         fitted,
         agent.reserve_output_tokens,
-        0 if shown_summary is None or state.summary is None else state.summary.number,
+        0 if shown_summary is None or part.summary is None else part.summary.number,
         digest(keyring, name, "prompt", prompt_text(whole)),
         digest(keyring, name, "system", agent.system),
         digest(keyring, name, "tools", tools_text(tools)),
         agent.provider.name,
+        part.hidden,
     )
     return shown, prompt
 
 
+async def _slice(means: RunnerMeans, state: Conversation, asker: Viewer) -> Slice:
+    """What the asker is cleared for now; the policy is asked only where somebody else's turn has classes."""
+    sets = class_sets(state, asker.identity)
+    return slice_for(state, asker.identity, await means.clearance.resolve(asker, sets) if sets else {})
+
+
 async def rebuild(means: RunnerMeans, held: Held, running: Running) -> Prompt:
-    """The prompt of a turn that another runner began, as its verdict says, whatever a counter would say now.
+    """The prompt of a turn that another runner began, as its verdict says, whatever a counter or the clearance policy
+    would say now.
 
     Raises NotOurs where the log does not hold what the state points to.
     """

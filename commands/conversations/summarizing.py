@@ -15,6 +15,7 @@ from ...domain.conversations.fit import cut_summary
 from ...domain.conversations.state import Conversation
 from ...domain.conversations.summarizing import Covered, SummaryRequest, summary_request
 from ...domain.conversations.turns import NewSummary, keep_summary, record_summary
+from ...domain.conversations.window import common_summary, to_summarize
 from .context import Words
 from .held import Held
 from .means import RunnerMeans
@@ -31,7 +32,7 @@ log = structlog.get_logger(__name__)
 def summarizer_of(agents: Agents, state: Conversation) -> tuple[Agent, Agent] | None:
     """The conversation's agent and its summarizer, where something waits to be summarized."""
     agent = agents.get(state.agent)
-    if agent is None or agent.summarizer is None or not state.evicted or state.is_closing:
+    if agent is None or agent.summarizer is None or not to_summarize(state) or state.is_closing:
         return None
     summarizer = agents.get(agent.summarizer)
     return None if summarizer is None else (agent, summarizer)
@@ -66,14 +67,14 @@ async def summarize(means: RunnerMeans, held: Held, agent: Agent, summarizer: Ag
 
 
 async def _request(means: RunnerMeans, held: Held, summarizer: Agent) -> SummaryRequest:
-    state = held.state
-    words = await Words.read(means, held, state.evicted, state.summary)
-    covered = [Covered(turn.turn, told) for turn, told in zip(state.evicted, words.turns(state.evicted), strict=True)]
+    turns, before = to_summarize(held.state), common_summary(held.state)
+    words = await Words.read(means, held, turns, before)
+    covered = [Covered(turn.turn, told) for turn, told in zip(turns, words.turns(turns), strict=True)]
     return summary_request(
         means.scribe.keyring,
         held.conversation_id,
         summarizer.system,
-        words.summary(state.summary),
+        words.summary(before),
         covered,
         summarizer.context_window - summarizer.reserve_output_tokens,
         summarizer.counter,

@@ -27,7 +27,8 @@ class Ledger(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     evicted: ords of questions whose turns were left out from then on. summary: number of the one shown, 0 for none;
     summary_dropped: it did not fit. changed: parts that are not what they were, as far as the settings tell; unknown:
-    parts that cannot be compared, since the agent or the key is gone.
+    parts that cannot be compared, since the agent or the key is gone. hidden: ords of questions whose turns the asker
+    was not cleared for, of which they see the placeholders.
     """
 
     turn: int
@@ -45,6 +46,7 @@ class Ledger(Struct, frozen=True, rename="camel", omit_defaults=True):
     system_digest: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     unknown: tuple[Part, ...] = ()
+    hidden: tuple[int, ...] = ()
 
 
 class Present(Struct, frozen=True):
@@ -84,6 +86,7 @@ def ledger_of(conversation_id: str, decided: ContextDecided, present: Present | 
         system_digest=decided.system_digest,
         model=decided.model,
         unknown=tuple(unknown),
+        hidden=decided.hidden,
     )
 
 

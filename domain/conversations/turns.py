@@ -34,6 +34,7 @@ from .events import (
 from .fit import Fitted
 from .judge import Bad, Good
 from .state import DROP_BATCH, ROTATE_EVENTS, ROTATE_TURNS, Conversation, Waiting, WindowTurn
+from .window import common_summary, to_summarize
 from .wording import cut, repaired
 
 
@@ -72,7 +73,10 @@ def is_rotation_due(conversation: Conversation) -> bool:
 
 
 class Shown(Struct, frozen=True):
-    """What a turn's model is shown, as its ContextDecided says it. summary: number of the one in the prompt, or 0."""
+    """What a turn's model is shown, as its ContextDecided says it. summary: number of the one in the prompt, or 0.
+
+    hidden: see ContextDecided.
+    """
 
     fitted: Fitted
     reserved: int
@@ -81,11 +85,15 @@ class Shown(Struct, frozen=True):
     system_digest: str
     tools_digest: str
     model: str
+    hidden: tuple[int, ...] = ()
 
 
 def accept(conversation: Conversation, good: Good, shown: Shown | None) -> Decision:
     """The message as the next turn's question, with what the model will be shown; `shown` is None where the agent is
-    gone and the turn fails unasked. The question gets the classes of all that its context has."""
+    gone and the turn fails unasked. The question gets the classes of all that its context has.
+
+    In shared mode what does not fit is left out of this turn alone: another asker's may have room for it.
+    """
     if conversation.running is not None or not _waits(conversation, good.seq):
         return Decision()
     envelope, turn, ord_ = good.envelope, conversation.turns + 1, conversation.next_ord
@@ -109,7 +117,7 @@ def accept(conversation: Conversation, good: Good, shown: Shown | None) -> Decis
                 turn=turn,
                 ord=ord_,
                 kept=fitted.kept,
-                evicted=fitted.evicted,
+                evicted=fitted.evicted if conversation.mode == "owner" else (),
                 counted=fitted.counted,
                 tokens=fitted.tokens,
                 reserved=shown.reserved,
@@ -123,6 +131,7 @@ def accept(conversation: Conversation, good: Good, shown: Shown | None) -> Decis
                 parts={str(name): tokens for name, tokens in fitted.parts.items()},
                 kept_tokens=fitted.kept_tokens,
                 system_digest=shown.system_digest,
+                hidden=shown.hidden,
             )
         )
     return _decision(events, good.seq)
@@ -222,15 +231,15 @@ class NewSummary(Struct, frozen=True):
 def record_summary(conversation: Conversation, summary: NewSummary) -> Decision:
     """The summary replaces what it covers: the one before it and turns that left the window. An empty one changes
     nothing, and is recorded so."""
-    before = conversation.summary
-    covered = [turn for turn in conversation.evicted if turn.turn <= summary.through_turn]
+    before = common_summary(conversation)
+    covered = [turn for turn in to_summarize(conversation) if turn.turn <= summary.through_turn]
     if not covered:
         return Decision()
     if not summary.text.strip():
         return keep_summary(conversation, "empty")
     classes = set(() if before is None else before.classes).union(*(turn.classes for turn in covered))
     recorded = SummaryRecorded(
-        number=1 if before is None else before.number + 1,
+        number=1 if conversation.summary is None else conversation.summary.number + 1,
         through_turn=covered[-1].turn,
         outcome="replaced",
         kid="",

@@ -1,7 +1,8 @@
 """The turns that later prompts may hold: what enters, what is too old, what waits for a summary. All pure.
 
 In owner-only mode what does not fit is evicted for good; the fit decides it and its verdict is an event. By age a turn
-leaves whatever anybody decides, so that the state stays bounded.
+leaves whatever anybody decides, so that the state stays bounded; in shared mode that is the only way out of the window,
+since what does not fit one asker's turn may fit another's.
 """
 
 from __future__ import annotations
@@ -9,12 +10,66 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from .state import MAX_EVICTED_TURNS, MAX_REPLAY_IDS, MAX_WINDOW_TURNS, Consumed, Conversation, WindowTurn
+from .identity import Identity
+from .state import (
+    MAX_EVICTED_TURNS,
+    MAX_REPLAY_IDS,
+    MAX_WINDOW_TURNS,
+    Consumed,
+    Conversation,
+    SummaryRef,
+    WindowTurn,
+)
+from .visibility import Cleared, may_see
 
 T = TypeVar("T")
+
+
+class Slice(Struct, frozen=True):
+    """What one asker's turn may be fed. turns: whole ones, oldest first. hidden: ords of the questions of those that
+    the asker is not cleared for. summary: the rolling one, where it may be shown."""
+
+    turns: tuple[WindowTurn, ...]
+    hidden: tuple[int, ...]
+    summary: SummaryRef | None
+
+
+def slice_for(conversation: Conversation, asker: Identity, cleared: Cleared) -> Slice:
+    """The asker's own turns, and those of others that they are cleared for; a turn has the classes of its question and
+    of its answer, so that it is in or out as a whole. In owner-only mode it is everything.
+
+    The summary is everybody's: one that has classes is nobody's.
+    """
+    if conversation.mode == "owner":
+        return Slice(conversation.window, (), conversation.summary)
+    seen = [turn.asker == asker or may_see(turn.classes, cleared) for turn in conversation.window]
+    places = list(zip(conversation.window, seen, strict=True))
+    return Slice(
+        tuple(turn for turn, is_seen in places if is_seen),
+        tuple(turn.user_ord for turn, is_seen in places if not is_seen),
+        common_summary(conversation),
+    )
+
+
+def class_sets(conversation: Conversation, asker: Identity) -> frozenset[frozenset[str]]:
+    """What the clearance policy has to be asked before a turn of that asker's."""
+    if conversation.mode == "owner":
+        return frozenset()
+    return frozenset(frozenset(turn.classes) for turn in conversation.window if turn.asker != asker and turn.classes)
+
+
+def common_summary(conversation: Conversation) -> SummaryRef | None:
+    """The summary, where prompts and the next summary may hold it: in shared mode one of unrestricted turns alone."""
+    summary = conversation.summary
+    return None if conversation.mode == "shared" and summary is not None and summary.classes else summary
+
+
+def to_summarize(conversation: Conversation) -> tuple[WindowTurn, ...]:
+    """The turns that wait for the next summary, oldest first: in shared mode none that has a class."""
+    return tuple(turn for turn in conversation.evicted if conversation.mode == "owner" or not turn.classes)
 
 
 def entered(conversation: Conversation, turn: WindowTurn) -> Conversation:
@@ -68,4 +123,6 @@ def _counted(turn: WindowTurn, counted: Mapping[str, int]) -> WindowTurn:
 
 
 def _waiting(conversation: Conversation, gone: Iterable[WindowTurn]) -> tuple[WindowTurn, ...]:
-    return newest((*conversation.evicted, *gone), MAX_EVICTED_TURNS)
+    """A restricted turn of a shared conversation waits for no summary: it is dropped."""
+    kept = (turn for turn in gone if conversation.mode == "owner" or not turn.classes)
+    return newest((*conversation.evicted, *kept), MAX_EVICTED_TURNS)

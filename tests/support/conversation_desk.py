@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +24,7 @@ from minutebook.commands.conversations.ports import (
     ModelRequest,
     ToolResult,
     ToolSpec,
+    Viewer,
 )
 from minutebook.commands.conversations.runner import Runner
 from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
@@ -122,6 +123,26 @@ class Numbers:
         self.turns.append(status)
 
 
+class Policy:
+    """A Clearance by name: labels that an actor has. asked: every viewer that it was asked for, with the class sets."""
+
+    version = "p" * 16
+
+    def __init__(self, labels: Mapping[str, set[str]]) -> None:
+        self.of = {actor: frozenset(each) for actor, each in labels.items()}
+        self.asked: list[tuple[Viewer, frozenset[frozenset[str]]]] = []
+
+    def labels(self, viewer: Viewer) -> frozenset[str]:
+        """See Clearance."""
+        return self.of.get(viewer.identity.actor, frozenset())
+
+    async def resolve(self, viewer: Viewer, class_sets: Iterable[Collection[str]]) -> Mapping[frozenset[str], bool]:
+        """See Clearance."""
+        sets = frozenset(frozenset(each) for each in class_sets)
+        self.asked.append((viewer, sets))
+        return {each: each <= self.labels(viewer) for each in sets if each}
+
+
 class Desk:
     """One process: its commands and its runner, over a store that others share."""
 
@@ -153,6 +174,7 @@ class Desk:
                 "now": lambda: datetime.now(UTC),
                 "retention_days": lambda _: 90,
                 "notes": self.numbers,
+                "clearance": Policy({}),
                 **fields,
             }
         )
