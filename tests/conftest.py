@@ -8,15 +8,34 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psycopg
 import pytest
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.migrate import migrate
+from scratch import SCRATCH
 
 TEMPLATE = "minutebook_template"
+TOGETHER = ("tests/acceptance/",)
+"""Folders whose tests share servers that take long to come to their state: one worker runs them all."""
+
 _numbers = itertools.count(1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, a file is run by one worker, in the order in which files are found; a folder of TOGETHER likewise."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scopes(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder = next((each for each in TOGETHER if nodeid.startswith(each)), None)
+            return folder or nodeid.partition("::")[0]
+
+    config.option.loadscopereorder = False
+    return Scopes(config, log)
 
 
 class Database(msgspec.Struct, frozen=True):
@@ -47,10 +66,12 @@ def _start(version: str) -> Iterator[EmbeddedPostgres]:
         if os.environ.get("CI"):
             pytest.fail("PostgreSQL 15 is missing: apt-get install postgresql-15")
         pytest.skip("PostgreSQL 15 is not installed: apt-get install postgresql-15")
-    folder = Path(tempfile.mkdtemp(prefix="mbt"))
+    folder = Path(tempfile.mkdtemp(prefix="mbt", dir=SCRATCH))
     server = EmbeddedPostgres.open(folder, bin_dir=bin_dir, fsync=False)
     try:
         with psycopg.connect(server.url("postgres", "postgres"), autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET max_wal_size = '128MB'")  # it lies in memory
+            connection.execute("SELECT pg_reload_conf()")
             connection.execute(f"CREATE DATABASE {TEMPLATE} TEMPLATE template0 ENCODING 'UTF8'")
         migrate(server.url("postgres", TEMPLATE))
         yield server

@@ -13,6 +13,7 @@ from bridges import Bridge, new_run_id
 from live_server import LiveServer, open_room
 from mcp_steps import ok, request, result_of
 from outside import Forge, lost_after, serving
+from scratch import SCRATCH
 
 CONFIG = """
 [limits]
@@ -39,7 +40,10 @@ def forge() -> Iterator[Forge]:
 def server(forge: Forge) -> Iterator[LiveServer]:
     """The one that has the projector and the jobs, too."""
     config = CONFIG.format(forge=forge.url)
-    with tempfile.TemporaryDirectory(prefix="mba") as folder, LiveServer(Path(folder) / "data", config=config) as live:
+    with (
+        tempfile.TemporaryDirectory(prefix="mba", dir=SCRATCH) as folder,
+        LiveServer(Path(folder) / "data", config=config) as live,
+    ):
         yield live
 
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from live_server import Frame, LiveServer, until
 from long_talk import prolong
+from scratch import SCRATCH
 from talks import ask, frame, history, listen, replies, reply, say, start, status, words
 
 Pair = tuple[LiveServer, LiveServer]
@@ -29,7 +30,7 @@ TAKEOVER_S = 40.0
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Pair]:
     """Two servers on one database, of this file's own."""
-    with tempfile.TemporaryDirectory(prefix="mba") as folder:
+    with tempfile.TemporaryDirectory(prefix="mba", dir=SCRATCH) as folder:
         place = Path(folder) / "data"
         with LiveServer(place) as first, LiveServer(place, arguments=["--role", "http"]) as second:
             yield first, second

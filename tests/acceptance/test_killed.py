@@ -14,6 +14,7 @@ from approvers import WORDS, approved_room, approvers_at, both_decide, decisions
 from bridges import Bridge, frames
 from fault_steps import kill_group
 from live_server import LiveServer, open_room
+from scratch import SCRATCH
 from viewers import Viewer, Writer, assert_once, log_of
 
 Pair = tuple[LiveServer, LiveServer]
@@ -22,7 +23,7 @@ Pair = tuple[LiveServer, LiveServer]
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Pair]:
     """Two servers on one database, of this file's own."""
-    with tempfile.TemporaryDirectory(prefix="mba") as folder:
+    with tempfile.TemporaryDirectory(prefix="mba", dir=SCRATCH) as folder:
         place = Path(folder) / "data"
         with LiveServer(place) as first, LiveServer(place, arguments=["--role", "http"]) as second:
             yield first, second

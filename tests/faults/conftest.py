@@ -9,13 +9,17 @@ from pathlib import Path
 import httpx
 import pytest
 from live_server import LiveServer, open_room
+from scratch import SCRATCH
 
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[LiveServer]:
     """A server with few connections, as most faults are worse with few of them."""
     config = "[database]\npoolSize = 5\n[limits]\nheartbeatSeconds = 1\n"
-    with tempfile.TemporaryDirectory(prefix="mbf") as folder, LiveServer(Path(folder) / "data", config=config) as live:
+    with (
+        tempfile.TemporaryDirectory(prefix="mbf", dir=SCRATCH) as folder,
+        LiveServer(Path(folder) / "data", config=config) as live,
+    ):
         yield live
 
 
@@ -34,5 +38,5 @@ def room(alice: httpx.Client) -> str:
 @pytest.fixture
 def data_dir() -> Iterator[Path]:
     """A data directory for a server of one's own."""
-    with tempfile.TemporaryDirectory(prefix="mbf") as folder:
+    with tempfile.TemporaryDirectory(prefix="mbf", dir=SCRATCH) as folder:
         yield Path(folder) / "data"

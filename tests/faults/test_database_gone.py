@@ -18,6 +18,7 @@ import pytest
 from append_helpers import run
 from fault_steps import Run, all_up, end_sessions, folded, kill_session, one, postgres_of, status, stop_postgres
 from live_server import LiveServer, Stream, follow, open_room, post, until
+from scratch import SCRATCH
 from viewers import Viewer, Writer, assert_once, log_of, reached
 
 ANSWER_S = 5.0
@@ -141,7 +142,7 @@ def test_b81_a_database_that_is_down_for_half_a_minute(data_dir: Path) -> None:
 @pytest.fixture
 def small_disk() -> Generator[Path]:
     """A file system of its own of 256 MiB, where mounting is allowed."""
-    folder = Path(tempfile.mkdtemp(prefix="mbf"))
+    folder = Path(tempfile.mkdtemp(prefix="mbf", dir=SCRATCH))
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=256m,mode=700", "tmpfs", str(folder)], capture_output=True, check=False
     )

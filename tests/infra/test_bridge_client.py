@@ -22,6 +22,7 @@ from minutebook.infra.bridge_client import Bridge
 from minutebook.infra.bridge_feed import Delivery
 from minutebook.infra.bridge_pusher import BUFFER_BYTES
 from minutebook.infra.harness_log import HarnessItem
+from scratch import SCRATCH
 
 ACTION = {"command": "git push", "force": True}
 
@@ -29,7 +30,7 @@ ACTION = {"command": "git push", "force": True}
 @pytest.fixture(scope="module")
 def server() -> Iterator[LiveServer]:
     """One for this module."""
-    with tempfile.TemporaryDirectory(prefix="mbk") as folder, LiveServer(Path(folder) / "data") as live:
+    with tempfile.TemporaryDirectory(prefix="mbk", dir=SCRATCH) as folder, LiveServer(Path(folder) / "data") as live:
         yield live
 
 

@@ -18,6 +18,7 @@ from append_helpers import append, creation, one, outcomes, refused, run
 from minutebook.infra.postgres import migrate as migrate_module
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.migrate import MigrationError, migrate, sql_files
+from scratch import SCRATCH
 
 Url = Callable[..., str]
 
@@ -31,7 +32,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
     """A server on which nothing was ever migrated when the module begins."""
     if request.param == "15" and not (DEBIAN_15 / "postgres").exists():
         pytest.skip("PostgreSQL 15 is not installed: apt-get install postgresql-15")
-    folder = Path(tempfile.mkdtemp(prefix="mbm"))
+    folder = Path(tempfile.mkdtemp(prefix="mbm", dir=SCRATCH))
     server = EmbeddedPostgres.open(folder, bin_dir=DEBIAN_15 if request.param == "15" else None, fsync=False)
     try:
         yield server

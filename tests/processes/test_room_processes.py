@@ -26,6 +26,7 @@ from minutebook.infra.postgres.due import PostgresDue
 from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.store import PostgresStore
 from outside import SECRET, Forge, Outside, Reply, serving
+from scratch import SCRATCH
 
 PULL = "https://github.com/acme/widget/pull/7"
 OTHER_SECRET = "whsec_" + base64.b64encode(b"another one of 32 bytes or more.").decode()
@@ -78,7 +79,7 @@ allowLoopback = true
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    folder = Path(tempfile.mkdtemp(prefix="mbt"))
+    folder = Path(tempfile.mkdtemp(prefix="mbt", dir=SCRATCH))
     forge = Forge()
     with (
         serving(Outside(lambda _: Reply(202))) as launcher,

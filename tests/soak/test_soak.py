@@ -22,6 +22,7 @@ import pytest
 from fault_steps import Run, end_sessions, kill_group, kill_session, one, postgres_of, projector_of, stop_postgres
 from live_server import NO_TLS, LiveServer, open_room, until
 from psutil import Process
+from scratch import SCRATCH
 from verbs import verb
 from viewers import Viewer, Writer, assert_once, log_of, reached
 
@@ -224,7 +225,7 @@ def run_soak(data_dir: Path, seconds: float, scale: Scale = SCALE) -> str:
 @pytest.mark.soak
 @pytest.mark.timeout(MINUTES * 60 + 300)
 def test_soak(capsys: pytest.CaptureFixture[str]) -> None:
-    with tempfile.TemporaryDirectory(prefix="mbs") as folder:
+    with tempfile.TemporaryDirectory(prefix="mbs", dir=SCRATCH) as folder:
         table = run_soak(Path(folder) / "data", MINUTES * 60)
     with capsys.disabled():
         sys.stdout.write(f"\n{table}\n")
@@ -232,5 +233,5 @@ def test_soak(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.timeout(300)
 def test_the_same_for_a_minute() -> None:
-    with tempfile.TemporaryDirectory(prefix="mbs") as folder:
+    with tempfile.TemporaryDirectory(prefix="mbs", dir=SCRATCH) as folder:
         sys.stdout.write(run_soak(Path(folder) / "data", 60))

@@ -222,7 +222,6 @@ def test_an_auditor_in_the_room_has_both_rights() -> None:
         (OPEN, RUNNING, {"run"}),
         (OPEN, human("april", tenant="other", is_auditor=True), {"stranger"}),
     ],
-    ids=str,
 )
 def test_what_a_caller_is_to_the_room(room: Room, caller: Caller, have: set[Standing]) -> None:
     assert standings(room, ROOM, TENANT, caller) == have

@@ -10,13 +10,14 @@ from typing import Any
 import httpx
 import pytest
 from live_server import LiveServer, open_room
+from scratch import SCRATCH
 from verbs import Done, at, verb
 
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[LiveServer]:
     """`minutebook serve` on a fresh data directory, for all tests of this folder."""
-    with tempfile.TemporaryDirectory(prefix="mbc") as folder, LiveServer(Path(folder) / "data") as live:
+    with tempfile.TemporaryDirectory(prefix="mbc", dir=SCRATCH) as folder, LiveServer(Path(folder) / "data") as live:
         yield live
 
 

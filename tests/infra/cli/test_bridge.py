@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from bridges import Bridge, item
 from live_server import LiveServer, until
+from scratch import SCRATCH
 from verbs import Process, process, verb
 
 ROUNDS = 20
@@ -80,7 +81,7 @@ def whole_log(bridge: Bridge) -> list[dict[str, Any]]:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A short path: that of a Unix socket has 107 characters at most."""
-    with tempfile.TemporaryDirectory(prefix="mbb") as made:
+    with tempfile.TemporaryDirectory(prefix="mbb", dir=SCRATCH) as made:
         yield Path(made)
 
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from live_server import LiveServer, open_room
 from minutebook.infra.swe_agent import read_run
+from scratch import SCRATCH
 from verbs import RUNS, process, verb
 
 needs_recordings = pytest.mark.skipif(not RUNS.is_dir(), reason="the recorded runs (../shared/data) are not here")
@@ -58,7 +59,7 @@ def test_a_recorded_run_plays_exports_verifies_and_rebuilds_clean(
 @pytest.fixture
 def own_server() -> Iterator[LiveServer]:
     """A server that a test may kill, on a port that it keeps."""
-    with tempfile.TemporaryDirectory(prefix="mbr") as folder, LiveServer(Path(folder) / "data") as live:
+    with tempfile.TemporaryDirectory(prefix="mbr", dir=SCRATCH) as folder, LiveServer(Path(folder) / "data") as live:
         live._arguments = ["--port", str(live.port)]
         yield live
 
