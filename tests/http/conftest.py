@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 from live_server import LiveServer
+from scratch import SCRATCH
 
 CONFIG = """
 [tools.vault]
 dataClass = "secret"
 [clearance]
 groups = { "sec" = ["secret"] }
+[conversations]
+streamPendingBytes = 65536
 """
-"""A tool whose calls and results only the group `sec` may see."""
+"""A tool whose calls and results only the group `sec` may see. Of a conversation little waits for who does not read."""
 
 PACELESS = """
 [limits]
@@ -33,7 +36,7 @@ def new_data_dir() -> Iterator[Callable[[], Path]]:
     made: list[Path] = []
 
     def make() -> Path:
-        made.append(Path(tempfile.mkdtemp(prefix="mbt")))
+        made.append(Path(tempfile.mkdtemp(prefix="mbt", dir=SCRATCH)))
         return made[-1]
 
     yield make

@@ -27,6 +27,11 @@ streamMaxSeconds = 10
 authorizeSeconds = 1
 """
 
+LONG = "\u00e9" * 31_000
+SOCKET_BYTES = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])
+MORE_THAN_BUFFERS = (SOCKET_BYTES + (1 << 20)) // (4 * len(LONG))
+"""Turns of which questions and answers fill all that lies between the server and somebody who does not read."""
+
 
 @pytest.fixture(scope="module")
 def alice(server: LiveServer) -> httpx.Client:
@@ -256,6 +261,31 @@ def test_who_does_not_read_gets_fewer_longer_deltas(alice: httpx.Client, server:
             if b"event: closed" in rest:
                 break
     assert said["text"].encode() in rest
+
+
+def test_who_reads_no_records_is_cut_off_and_resumes_without_a_hole(alice: httpx.Client) -> None:
+    """The server is stuck in a write when more than streamPendingBytes come behind it."""
+    talk, last = start(alice), 2 * MORE_THAN_BUFFERS
+    with listen(alice, talk) as stream:
+        for number in range(MORE_THAN_BUFFERS):
+            say(alice, talk, f"{number} " + LONG)
+            if number % 16 == 15:
+                recorded(alice, talk, 2 * number + 2)
+        recorded(alice, talk, last)
+        frames = stream.until("reconnect")
+        assert stream.rest() == []
+    heard = [each.json["ord"] for each in frames if each.event == "message"]
+    assert frames[-1].json == {"cursor": f"1.{heard[-1]}", "reason": "slow_consumer"}
+    assert heard[-1] < last, "it was cut off before the end"
+    with listen(alice, talk, frames[-1].json["cursor"]) as stream:
+        while heard[-1] < last:
+            heard.append(frame(stream, "message").json["ord"])
+    assert heard == list(range(1, last + 1))
+
+
+def recorded(client: httpx.Client, talk: str, ord_: int) -> None:
+    """Returns once that record is there; asks for no other one, as they are long."""
+    until(lambda: history(client, talk, cursor=f"1.{ord_ - 1}", limit=1), 60, f"record {ord_}")
 
 
 def test_many_viewers_of_one_reply_all_get_it_whole(alice: httpx.Client) -> None:
