@@ -143,6 +143,7 @@ async def serve_http(
             _to_all(hub.wake, runner.wake, conversations.hub.wake),
             database.url("app"),
             wake_deltas=conversations.hub.wake_deltas,
+            wake_turns=runner.look,
         )
         listener.start()
         stack.push_async_callback(listener.close)

@@ -172,7 +172,7 @@ class SeenBy(Protocol):
 
 
 class Work(Protocol):
-    """Conversations whose newest envelope may wait for a runner."""
+    """Conversations whose newest envelope may wait for a runner. Every method raises Unavailable."""
 
     async def due(self, limit: int) -> list[tuple[int, str]]:
         """Id and name of streams with work and no living runner lease."""
@@ -180,6 +180,10 @@ class Work(Protocol):
 
     async def done(self, stream_id: int, through_seq: int) -> None:
         """Nothing up to that seq waits any more; a later envelope keeps the entry."""
+        ...
+
+    async def leave(self) -> None:
+        """Call every process to what waits without a runner: this one has let its leases go."""
         ...
 
 

@@ -1,12 +1,14 @@
 """The runner of conversations: takes their turns over, whichever process they were sent to, and lets none be lost.
 
 A conversation is worked at under a lease of its stream, which every append carries. It is found by a poke after a send,
-by wake-ups of its stream, and by a sweep of what waits without a runner, which also finds what a crash left.
+by wake-ups of its stream, and by a sweep of what waits without a runner, which also finds what a crash left. A process
+that ends calls the others to such a sweep.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 import structlog
@@ -19,6 +21,9 @@ from .worker import Worker
 SWEEP_S = 5.0
 """Between two looks for conversations that wait without a runner."""
 
+MORE_S = 0.1
+"""Between two looks of which the first found all that one look takes."""
+
 SWEEP_ROWS = 64
 """Conversations that one look takes."""
 
@@ -27,6 +32,9 @@ MAX_WORKERS = 512
 
 CLOSE_S = 5.0
 """Longest wait, at the end, for leases to be let go; those that are not lapse."""
+
+LEAVE_S = 1.0
+"""Longest wait, at the end, for the call to the other processes."""
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +48,7 @@ class Runner:
         self._sealed = SealedTurns()
         self._sweeper: asyncio.Task[None] | None = None
         self._is_closing = False
+        self._is_called = asyncio.Event()
         self._is_listening: Callable[[], bool] = lambda: True
 
     def start(self, is_listening: Callable[[], bool] = lambda: True) -> None:
@@ -56,6 +65,15 @@ class Runner:
         tasks = [worker.stop() for worker in self._workers.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=CLOSE_S)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Whoever does not hear it finds the work by a sweep."""
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._means.work.leave()
+        except (MinutebookError, TimeoutError):
+            log.warning("nobody was called to the turns that were left; they wait for a sweep")
 
     @property
     def workers(self) -> int:
@@ -86,6 +104,10 @@ class Runner:
             if ids is None or worker.stream_id in ids:
                 worker.wake()
 
+    def look(self, _: frozenset[int] | None = None) -> None:
+        """Sweep at once: another process left work, or may have."""
+        self._is_called.set()
+
     async def sweep(self) -> int:
         """Take over what waits without a runner; how many conversations were found. Raises Unavailable."""
         due = await self._means.work.due(SWEEP_ROWS)
@@ -107,10 +129,13 @@ class Runner:
 
     async def _sweep_for_ever(self) -> None:
         while True:
+            self._is_called.clear()
             found = 0
             try:
                 found = await self.sweep()
             except MinutebookError as error:
                 log.warning("the work of conversations was not looked at", error=type(error).__name__)
             is_more = found == SWEEP_ROWS and len(self._workers) < MAX_WORKERS
-            await asyncio.sleep(0.1 if is_more else SWEEP_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MORE_S if is_more else SWEEP_S):
+                    await self._is_called.wait()

@@ -14,6 +14,7 @@ import structlog
 from psycopg import sql
 
 from .deltas_table import CHANNEL as DELTAS
+from .turn_work import CHANNEL as TURNS
 
 CHANNEL = "minutebook"
 
@@ -46,13 +47,23 @@ class Listener:
 
     `wake(None)` is called after every (re)connect, so that nothing between two sessions is missed, and at every loss.
     `is_up`: a session is listening, and was not found deaf. probe_url: where wake-ups are sent from, for the self-test.
-    wake_deltas: called likewise for the channel of deltas, which is heard only then.
+    wake_deltas, wake_turns: called likewise for the channels of deltas and of work that was left, which are heard only
+    then.
     queue_usage: how full PostgreSQL's notification queue was at the last ping, 0 to 1; commits fail when it is full.
     """
 
-    def __init__(self, url: str, wake: Wake, probe_url: str | None = None, *, wake_deltas: Wake | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        wake: Wake,
+        probe_url: str | None = None,
+        *,
+        wake_deltas: Wake | None = None,
+        wake_turns: Wake | None = None,
+    ) -> None:
         self._url = url
-        self._wakes = {CHANNEL: wake} if wake_deltas is None else {CHANNEL: wake, DELTAS: wake_deltas}
+        wakes = {CHANNEL: wake, DELTAS: wake_deltas, TURNS: wake_turns}
+        self._wakes = {channel: each for channel, each in wakes.items() if each is not None}
         self._probe_url = probe_url or url
         self._task: asyncio.Task[None] | None = None
         self._heard = asyncio.Event()

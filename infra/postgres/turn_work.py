@@ -10,6 +10,9 @@ from psycopg_pool import AsyncConnectionPool
 from ...commands.conversations.ports import LEASE_TTL_S, RUNNER_LEASE
 from .reads import fetch
 
+CHANNEL = "minutebook_turns"
+"""Where a process that ends calls the others to the work that it leaves; it does not say which."""
+
 # In any order, so that one that fails again and again holds back no other.
 _DUE = """
 SELECT w.stream_id, s.name
@@ -20,6 +23,7 @@ WHERE l.stream_id IS NULL OR l.seen_at + make_interval(secs => %s) <= clock_time
 ORDER BY random() LIMIT %s
 """
 _DONE = "SELECT minutebook.turn_work_done_v1(%s, %s)"
+_LEAVE = "SELECT pg_notify(%s, '*')"
 
 
 class PostgresTurnWork:
@@ -35,3 +39,7 @@ class PostgresTurnWork:
     async def done(self, stream_id: int, through_seq: int) -> None:
         """See Work.done."""
         await fetch(self._pool, _DONE, (stream_id, through_seq))
+
+    async def leave(self) -> None:
+        """See Work.leave."""
+        await fetch(self._pool, _LEAVE, (CHANNEL,))
