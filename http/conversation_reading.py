@@ -1,4 +1,4 @@
-"""What a conversation's owner reads of it: its state, pages of its history, the list of what they started."""
+"""What who takes part in a conversation reads of it: its state, pages of its history, the list of what they started."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class HistoryPage(msgspec.Struct, frozen=True, rename="camel"):
 def status_of(
     conversation: Conversation, identity: Identity, clamped: bool | UnsetType = UNSET, cursor: str | UnsetType = UNSET
 ) -> ConversationStatus:
-    """The conversation as it stands, for its owner."""
+    """The conversation as it stands, for one who takes part in it."""
     running = conversation.running
     return ConversationStatus(
         conversation.id,

@@ -16,7 +16,7 @@ from ..domain.errors import MinutebookError, NotVisible, Unauthenticated
 from ..domain.principals import Caller
 from .conversation_entries import Cursor, reader_of
 from .conversation_reading import status_of
-from .delta_hub import Dialogue, Live, Message
+from .delta_hub import Dialogue, Live, Message, Viewing
 from .endless import Endless, frame
 from .live import SEND_BYTES
 from .metrics import LISTENER
@@ -67,37 +67,41 @@ class ConversationStream(Endless):
         conversation_id = looked.conversation.id
         reader = reader_of(talks.keyring, conversation_id)
         with talks.places.place(self._caller, conversation_id):
-            dialogue = talks.hub.follow(looked.stream_id, reader, looked.conversation, looked.version, self._moved)
+            viewing = Viewing(looked.who, looked.version)
+            dialogue = talks.hub.follow(looked.stream_id, reader, looked.conversation, self._moved, viewing)
             try:
-                yield self._serve(dialogue)
+                yield self._serve(dialogue, viewing)
             finally:
                 talks.hub.leave(dialogue, self._moved)
 
-    async def _serve(self, dialogue: Dialogue) -> None:
+    async def _serve(self, dialogue: Dialogue, viewing: Viewing) -> None:
         cursor = self._start.cursor
         is_clamped = True if cursor is not None and cursor.is_clamped else UNSET
-        status = status_of(self._looked.conversation, identity_of(self._caller), is_clamped, self._cursor)
+        status = status_of(self._looked.conversation, self._looked.who, is_clamped, self._cursor)
         await self._begin(frame("status", status))
         try:
-            while not await self._turn(dialogue) and not await self._wait():
+            while not await self._turn(dialogue, viewing) and not await self._wait():
                 await self._authorize_when_due()
         except (NotVisible, Unauthenticated) as error:
             await self._end("closed", {"reason": "not_found"}, frame("error", {"code": error.code}))
         except MinutebookError as error:
             await self._broken(error)
 
-    async def _turn(self, dialogue: Dialogue) -> bool:
-        """Send what came since the last turn; True when the stream has ended."""
+    async def _turn(self, dialogue: Dialogue, viewing: Viewing) -> bool:
+        """Send what came since the last turn; True when the stream has ended. Raises NotVisible for a viewer who was
+        taken out, once they have what came before (law 17)."""
         while True:
             self._moved.clear()
+            if viewing.is_over(self._ord):
+                raise NotVisible
             taken_bytes = dialogue.total_bytes
             messages = dialogue.after(self._ord)
             if messages is None:
                 found, through = await self._talks.hub.history(dialogue, self._ord)
-                await self._deliver(found)
+                await self._deliver(viewing.theirs(found))
                 self._ord = through
             elif messages:
-                await self._deliver(messages)
+                await self._deliver(viewing.theirs(messages))
                 if dialogue.total_bytes - taken_bytes > self._pending_bytes:
                     await self._reconnect("slow_consumer")
                     return True
@@ -154,7 +158,9 @@ class ConversationStream(Endless):
         caller = await self._talks.verify(self._start.token)
         if identity_of(caller) != identity_of(self._caller):
             raise NotVisible
-        await self._talks.handlers.look(caller, self._looked.conversation.id)
+        looked = await self._talks.handlers.look(caller, self._looked.conversation.id)
+        if looked.who != self._looked.who:
+            raise NotVisible
         self._due_at = loop.time() + self._authorize_every_s
 
     def _resume(self) -> dict[str, Any]:

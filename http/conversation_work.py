@@ -120,6 +120,7 @@ async def conversation_work(
             admit=admit,
             poke=runner.poke,
             waiting_turns=conversations.waiting_turns,
+            mapped=conversations.mapped,
         )
     )
     metrics.gauges(_figures(runner, deltas))

@@ -17,7 +17,8 @@ import msgspec
 import structlog
 
 from ..commands.conversations.ports import At, ConversationLog, Delta, DeltaTable, Position
-from ..domain.conversations.events import ConversationClosed
+from ..domain.conversations.events import ConversationClosed, ParticipantRemoved
+from ..domain.conversations.identity import Identity
 from ..domain.conversations.state import Conversation
 from ..domain.errors import MinutebookError
 from .conversation_entries import Entry, Reader
@@ -32,6 +33,9 @@ PAGE = 128
 
 POLL_S = 1.0
 """A look at everything that is followed, whatever the listener says (law 8)."""
+
+REMEMBERED_REMOVALS = 256
+"""Of participants, for who joins between being let in and being followed: a moment."""
 
 LOCAL_S = 1.0
 """So long after a delta from this process the table has nothing for its conversation that is not here already."""
@@ -97,12 +101,29 @@ class Live:
         return made
 
 
+class Viewing(msgspec.Struct, eq=False):
+    """One viewer's right to a conversation, from when it was looked at on. who: as whom they take part. seq: of the
+    conversation's stream then. until: the last ord that they may have, None while they take part."""
+
+    who: Identity
+    seq: int
+    until: int | None = None
+
+    def theirs(self, messages: list[Message]) -> list[Message]:
+        """Those that were recorded while they took part."""
+        return messages if self.until is None else [each for each in messages if each.ord <= self.until]
+
+    def is_over(self, ord_: int) -> bool:
+        """Whether somebody who has everything up to that ord gets no more."""
+        return self.until is not None and ord_ >= self.until
+
+
 class Dialogue:
     """One conversation with at least one viewer in this process.
 
     seq: of the last record that was read. version: of the stream, when the poll last looked. first_ord: of the buffer,
     where all records from it to last_ord are. asked, answered: newest turns whose question and reply are in the log.
-    total_bytes: of all that was ever buffered.
+    total_bytes: of all that was ever buffered. removals: seqs of those that were read last, and whose they are.
     """
 
     def __init__(self, stream_id: int, reader: Reader, conversation: Conversation, seq: int) -> None:
@@ -118,7 +139,8 @@ class Dialogue:
         self.answered = conversation.turns if conversation.running is None else conversation.running.turn - 1
         self.is_closed = conversation.state == "closed"
         self.live: Live | None = None
-        self.viewers: set[asyncio.Event] = set()
+        self.viewers: dict[asyncio.Event, Viewing] = {}
+        self.removals: deque[tuple[int, Identity]] = deque(maxlen=REMEMBERED_REMOVALS)
         self.end: Callable[[], None] = _nothing
         self.is_reading = False
         self.is_stale = False
@@ -137,11 +159,15 @@ class Dialogue:
         return live if live is not None and live.turn <= self.asked else None
 
     def add(self, found: Sequence[At]) -> None:
-        """Records and the close, as they were read: buffer them, drop what is over the bounds, wake the viewers."""
+        """Records, removals and the close, as they were read: buffer them, drop what is over the bounds, wake the
+        viewers."""
         for at in found:
             self.seq = at.event.seq
-            if isinstance(self.reader.decode(at), ConversationClosed):
+            event = self.reader.decode(at)
+            if isinstance(event, ConversationClosed):
                 self.is_closed = True
+            elif isinstance(event, ParticipantRemoved):
+                self._part_with(event.participant)
             entry = self.reader.entry(at)
             if entry is not None and entry.ord > self.last_ord:
                 self._append(entry)
@@ -150,6 +176,19 @@ class Dialogue:
             self.buffered -= len(dropped.data)
             self.first_ord = dropped.ord + 1
         self.wake()
+
+    def join(self, viewer: asyncio.Event, viewing: Viewing) -> None:
+        """One more viewer, who may have been taken out since they were let in: then they get nothing."""
+        if any(seq > viewing.seq and who == viewing.who for seq, who in self.removals):
+            viewing.until = 0
+        self.viewers[viewer] = viewing
+
+    def _part_with(self, who: Identity) -> None:
+        """Those who are somebody get what came before, and no more, whether or not they take part again."""
+        self.removals.append((self.seq, who))
+        for viewing in self.viewers.values():
+            if viewing.who == who and viewing.seq < self.seq and viewing.until is None:
+                viewing.until = self.last_ord
 
     def _append(self, entry: Entry) -> None:
         message = encode(entry)
@@ -236,25 +275,25 @@ class DeltaHub:
         return len(self._dialogues)
 
     def follow(
-        self, stream_id: int, reader: Reader, conversation: Conversation, seq: int, viewer: asyncio.Event
+        self, stream_id: int, reader: Reader, conversation: Conversation, viewer: asyncio.Event, viewing: Viewing
     ) -> Dialogue:
         """Join a viewer; synchronous, and so is `leave`: clean-up that awaits may never run (fault B28)."""
         dialogue = self._dialogues.get(stream_id)
         if dialogue is None:
-            dialogue = self._dialogues[stream_id] = Dialogue(stream_id, reader, conversation, seq)
+            dialogue = self._dialogues[stream_id] = Dialogue(stream_id, reader, conversation, viewing.seq)
             dialogue.end = self._subscribe(stream_id, self.hear)
             # What was appended since it was looked at woke nobody up, and what is being said began before.
             self._read_soon(dialogue)
             self._ask_soon(stream_id)
-        elif dialogue.seq < seq:
+        elif dialogue.seq < viewing.seq:
             self._read_soon(dialogue)
-        dialogue.viewers.add(viewer)
+        dialogue.join(viewer, viewing)
         self.streams += 1
         return dialogue
 
     def leave(self, dialogue: Dialogue, viewer: asyncio.Event) -> None:
         """Part with a viewer; the last one takes the conversation along."""
-        dialogue.viewers.discard(viewer)
+        dialogue.viewers.pop(viewer, None)
         self.streams -= 1
         if not dialogue.viewers:
             self._dialogues.pop(dialogue.stream_id, None)

@@ -13,6 +13,9 @@ from msgspec import Meta
 from .settings import ENV_PREFIX, Settings
 from .settings_section import Section, is_secret
 
+LIST = "[]"
+"""Ends the name of a list of tables."""
+
 
 class SettingDoc(NamedTuple):
     """One key for the reference page: dotted name; type, default, variable as a reader sees them; a sentence.
@@ -76,6 +79,8 @@ def _leaves(kind: type[Section], key: str, env: str | None) -> Iterator[Leaf]:
             yield from _leaves(section, name, f"{variable}_" if variable else None)
         elif entry is not None:
             yield from _leaves(entry, f"{name}.<name>", None)
+        elif (item := item_of(field.type)) is not None:
+            yield from _leaves(item, f"{name}{LIST}", None)
         elif any(isinstance(part, Meta) for part in get_args(field.type)):
             default = field.default
             if field.default_factory is not msgspec.NODEFAULT:
@@ -87,6 +92,12 @@ def _leaves(kind: type[Section], key: str, env: str | None) -> Iterator[Leaf]:
 def _section_of(kind: Any) -> type[Section] | None:
     kind = plain(kind)
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+
+
+def item_of(kind: Any) -> type[Section] | None:
+    """The table that a list of tables is made of; None where it is no such list."""
+    kind = plain(kind)
+    return _section_of(get_args(kind)[0]) if get_origin(kind) is tuple else None
 
 
 def plain(kind: Any) -> Any:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from ..domain.errors import Invalid
+from ..domain.principals import Principal
 from .settings import Settings, SettingsError, is_canonical, is_loopback
 from .settings_check_outward import split_url
-from .settings_conversations import TIKTOKEN, AgentSettings, McpSettings, ToolSettings, key_bytes
+from .settings_conversations import TIKTOKEN, AgentSettings, ConversationSettings, McpSettings, ToolSettings, key_bytes
 
 ECHO = "echo"
 """The agent that a development server always has."""
@@ -44,11 +46,30 @@ def _check_keys(settings: Settings) -> None:
                 ) from None
     if not all(is_canonical(tenant) for tenant in conversations.tenant_retention_days):
         raise SettingsError("conversations.tenantRetentionDays must name tenants without white space around them.")
+    _check_delegates(conversations)
     if settings.agents and conversations.key is None and not settings.is_development:
         raise SettingsError(
             "conversations.key is missing: agents are declared, and only a development server makes a key of its own;"
             " set it to what `openssl rand -base64 32` gives."
         )
+
+
+def _check_delegates(conversations: ConversationSettings) -> None:
+    for place, each in enumerate(conversations.delegates):
+        key = f"conversations.delegates[{place}]"
+        for name, text in (("actor", each.actor), ("onBehalfOf", each.on_behalf_of), ("as", each.as_)):
+            try:
+                principal = Principal.parse(text)
+            except Invalid:
+                raise SettingsError(f"{key}.{name} must be a principal, such as human:alice.") from None
+            if name == "as" and principal.kind != "human":
+                raise SettingsError(f"{key}.as must be a person, such as human:alice: only people take part.")
+        if each.tenant is not None and not is_canonical(each.tenant):
+            raise SettingsError(f"{key}.tenant must be a tenant's name without white space around it.")
+        for other in conversations.delegates[:place]:
+            is_pair = (other.actor, other.on_behalf_of) == (each.actor, each.on_behalf_of)
+            if is_pair and (other.tenant == each.tenant or None in (other.tenant, each.tenant)):
+                raise SettingsError(f"{key} says once more as whom {each.actor} acts: remove one of the two.")
 
 
 def _check_tool(name: str, tool: ToolSettings) -> None:

@@ -7,8 +7,9 @@ import binascii
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
+from ..domain.conversations.identity import Identity
 from .settings_section import SecretSection, Section
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
@@ -47,6 +48,17 @@ def key_bytes(text: str) -> bytes:
     if len(key) < MIN_KEY_BYTES:
         raise ValueError(f"must be the base64 of {MIN_KEY_BYTES} bytes or more")
     return key
+
+
+class DelegateSettings(Section, frozen=True):
+    """`[[conversations.delegates]]`: as whom a token that acts for somebody takes part in shared conversations."""
+
+    actor: Annotated[NonEmpty, Meta(description="Who acts, such as agent:abcdefgh or system:desk.")]
+    on_behalf_of: Annotated[NonEmpty, Meta(description="For whom, such as human:alice.")]
+    as_: Annotated[NonEmpty, Meta(description="The person whose turns these are then, such as human:alice.")] = field(
+        name="as"
+    )
+    tenant: Annotated[NonEmpty | None, Meta(description="Only in this tenant; in any when unset.")] = None
 
 
 class ConversationSettings(SecretSection, frozen=True):
@@ -89,6 +101,14 @@ class ConversationSettings(SecretSection, frozen=True):
         int, Meta(ge=1, le=1_000_000, description="Commands of one principal a minute, in conversations.")
     ] = 120
     waiting_turns: Annotated[int, Meta(ge=1, le=512, description="Turns that may wait in one conversation.")] = 64
+    delegates: Annotated[
+        tuple[DelegateSettings, ...],
+        Meta(
+            max_length=1000,
+            description="Who may act for whom in shared conversations; any other token that acts for somebody is"
+            " refused there.",
+        ),
+    ] = ()
     first_delta_seconds: Annotated[
         int, Meta(ge=1, le=3600, description="Longest wait for the first words of a model's answer.")
     ] = 60
@@ -104,6 +124,14 @@ class ConversationSettings(SecretSection, frozen=True):
     def earlier(self) -> tuple[bytes, ...]:
         """The previous keys."""
         return tuple(key_bytes(each) for each in self.previous_keys)
+
+    def mapped(self, identity: Identity) -> Identity | None:
+        """As whom somebody who acts for another takes part in shared conversations; None where no delegate says so."""
+        for each in self.delegates:
+            is_meant = each.actor == identity.actor and each.on_behalf_of == identity.on_behalf_of
+            if is_meant and each.tenant in (None, identity.tenant):
+                return Identity(each.as_, identity.tenant)
+        return None
 
     def retention_of(self, tenant: str | None) -> int:
         """Days that a conversation of a tenant is kept after its close."""

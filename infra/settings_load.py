@@ -7,13 +7,13 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 
 import msgspec
 import platformdirs
 
 from .redaction.rules import Rule, RuleError, check_rules, parse_rules
-from .setting_keys import Leaf, leaves, plain
+from .setting_keys import Leaf, item_of, leaves, plain
 from .settings import ENV_PREFIX, Settings, SettingsError, is_canonical, is_loopback
 from .settings_check_conversations import check_conversations
 from .settings_check_issuers import check_issuers
@@ -186,6 +186,9 @@ class _Builder:
             if bare == dict[str, str] and isinstance(raw, list):
                 raw = {str(name): name for name in cast("list[object]", raw)}
             return {name: self._value(inner, value, f"{key}.{name}") for name, value in self._table(raw, key).items()}
+        if (item := item_of(kind)) is not None:
+            tables = self._leaf(Annotated[list[Any], get_args(kind)[1]], raw, key)
+            return tuple(self.struct(item, each, f"{key}[{place}]") for place, each in enumerate(tables))
         value = self._leaf(kind, raw, key)
         if is_secret(kind) and value is not None:
             return self._secret(value, key) if isinstance(value, str) else tuple(self._secret(x, key) for x in value)

@@ -28,7 +28,7 @@ from minutebook.http.problems import STATUS, TITLES
 from minutebook.infra.cli import common
 from minutebook.infra.cli.main import app
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
-from minutebook.infra.setting_keys import describe, leaves
+from minutebook.infra.setting_keys import LIST, describe, leaves
 from msgspec import inspect as shapes
 from permissions_page import permissions_page
 
@@ -211,7 +211,8 @@ def settings_page() -> str:
         SETTINGS,
     ]
     for section, rows in sections.items():
-        lines += ["", f"## `[{section}]`" if section else "## Without a table", ""]
+        title = f"[[{section.removesuffix(LIST)}]]" if section.endswith(LIST) else f"[{section}]"
+        lines += ["", f"## `{title}`" if section else "## Without a table", ""]
         lines += table(("key", "type", "default", "variable", "meaning"), rows)
     return page("Settings", *lines)
 

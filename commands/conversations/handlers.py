@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,31 +10,43 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ...domain.conversations.commands import (
+    AddParticipant,
     CloseConversation,
     Command,
     InterruptTurn,
+    RemoveParticipant,
     SeenTurn,
     SendTurn,
     StartConversation,
 )
-from ...domain.conversations.decide import Received, close_conversation, interrupt_turn, send_turn, start
-from ...domain.conversations.events import ConversationStarted
-from ...domain.conversations.identity import Identity, identity_of
+from ...domain.conversations.decide import (
+    NOT_MAPPED,
+    Received,
+    close_conversation,
+    interrupt_turn,
+    send_turn,
+    start,
+)
+from ...domain.conversations.identity import Identity
+from ...domain.conversations.participants import (
+    OWNER_MANAGES,
+    add_participant,
+    participants_of,
+    remove_participant,
+)
 from ...domain.conversations.state import MAX_WAITING_TURNS, Conversation
 from ...domain.decisions import Decision
 from ...domain.errors import Forbidden, Invalid, NotVisible, RateLimited, Unavailable
-from ...domain.ids import is_conversation_id, long_id
-from ...domain.principals import Caller
+from ...domain.ids import long_id
+from ...domain.principals import Caller, Principal
 from ..beside import Admit
 from ..dispatcher import Dispatcher
 from ..mailbox import Answer, Decided
 from ..ports import Creation, Head, Key
+from .access import Access, Mapped, Seat
 from .encoding import Scribe
 from .kind import CONVERSATION, conversation_kind, stream_of
 from .ports import Agents, ConversationLog, SeenBy, Tokens
-
-MAX_REMEMBERED = 10_000
-"""Conversations of which the owner is remembered, so that their next command costs no read."""
 
 Decide = Callable[[Conversation, Any, Received], Decision]
 
@@ -45,7 +56,8 @@ class Means(Struct, frozen=True):
 
     new_id draws a ULID. entropy: 130 random bits. name_bits: as many of a keyed digest, the same for the same text.
     now: the server's clock. retention_days: by tenant, counted from the close. admit: the limit on a caller's commands.
-    poke: tells the runner of this process that a conversation has work. waiting_turns: so many may wait in one.
+    poke: tells the runner of this process that a conversation has work. waiting_turns: so many may wait in one. mapped:
+    as whom delegates take part in shared conversations.
     """
 
     dispatcher: Dispatcher
@@ -62,45 +74,44 @@ class Means(Struct, frozen=True):
     admit: Admit
     poke: Callable[[str], None]
     waiting_turns: int = MAX_WAITING_TURNS
+    mapped: Mapped = lambda _: None
 
 
 class Looked(Struct, frozen=True):
-    """A conversation of the caller's as it is now. version, chain: of its stream."""
+    """A conversation that the caller takes part in, as it is now. version, chain: of its stream. who: as whom they do;
+    in a shared conversation that may be another identity than their token's own."""
 
     stream_id: int
     conversation: Conversation
     version: int
     chain: str
-
-
-class _Own(Struct, frozen=True):
-    """A conversation that its owner asked for before."""
-
-    stream_id: int
-    owner: Identity
-    agent: str
+    who: Identity
 
 
 class Conversations:
-    """Handlers of every command. What is not the caller's raises NotVisible, before a replay, a limit or a wait.
+    """Handlers of every command. What the caller has no part in raises NotVisible, before a replay, a limit or a wait.
 
     The order (http.md): authorize, replay, the pace of the caller, what is full, the command itself.
     """
 
     def __init__(self, means: Means) -> None:
         self._means = means
-        self._owned_here: OrderedDict[str, _Own] = OrderedDict()
+        self.access = Access(means.log, means.scribe.keyring, means.mapped)
 
     async def start(self, caller: Caller, command: StartConversation, key: str | None) -> Answer:
         """201 `{"id", "seq", "chain"}`; the same handle again: 200 with the same conversation.
 
-        Raises Forbidden for who may start none, Invalid for an agent that there is not, RateLimited, KeyReused.
+        Raises Forbidden for who may start none, or none that is shared; Invalid for an agent that there is not,
+        RateLimited, KeyReused.
         """
         if not caller.is_member:
             raise Forbidden("Only people of the members' group start conversations.")
-        means, received = self._means, self._received(caller)
-        conversation_id = self._id_of(received.asker, command)
-        idempotency = self._key(caller, "start_conversation", "", key, command, 201, {"id": conversation_id})
+        who = self.access.acting(caller, command.mode)
+        if who is None:
+            raise Forbidden(NOT_MAPPED)
+        means, received = self._means, self._received(caller, who)
+        conversation_id = self._id_of(who, command)
+        idempotency = self._key(caller, who, "start_conversation", "", key, command, 201, {"id": conversation_id})
         first = await means.dispatcher.replayed(idempotency)
         if first is not None:
             return first
@@ -127,7 +138,7 @@ class Conversations:
         A messageId is the command's key, and the other way round. Raises NotVisible, Sealed, QueueFull, RateLimited
         (also where the asker's tokens of the day are used up), KeyReused, Invalid.
         """
-        own = await self._own(caller, conversation_id)
+        seat = await self.access.seat(caller, conversation_id)
         command = _with_message_id(command, key)
         key = None if command.message_id is UNSET else command.message_id
         self._refuse_secret("$.messageId", command.message_id)
@@ -135,24 +146,46 @@ class Conversations:
             self._refuse_secret(f"$.classes[{place}]", label)
 
         async def check_tokens() -> None:
-            await self._check_tokens(own)
+            await self._check_tokens(seat)
 
         return await self._receive(
-            caller, conversation_id, send_turn, key, command, status=202, also_checked=check_tokens
+            caller, conversation_id, seat, send_turn, key, command, status=202, also_checked=check_tokens
         )
 
     async def interrupt(self, caller: Caller, conversation_id: str, command: InterruptTurn, key: str | None) -> Answer:
         """202 `{"seq", "chain"}`; nothing happens where no turn of the caller's runs or is about to."""
-        await self._own(caller, conversation_id)
-        return await self._receive(caller, conversation_id, interrupt_turn, key, command, status=202)
+        seat = await self.access.seat(caller, conversation_id)
+        return await self._receive(caller, conversation_id, seat, interrupt_turn, key, command, status=202)
 
     async def close(self, caller: Caller, conversation_id: str, key: str | None) -> Answer:
-        """200 `{"seq", "chain"}`; the running turn is interrupted, what waits is rejected, later commands get 410."""
-        await self._own(caller, conversation_id)
-        return await self._receive(caller, conversation_id, close_conversation, key, CloseConversation(), status=200)
+        """200 `{"seq", "chain"}`; the running turn is interrupted, what waits is rejected, later commands get 410.
+
+        Raises NotVisible for everybody but the owner.
+        """
+        seat = await self.access.seat(caller, conversation_id)
+        if not seat.is_owner:
+            raise NotVisible
+        command = CloseConversation()
+        return await self._receive(caller, conversation_id, seat, close_conversation, key, command, status=200)
+
+    async def participants(self, caller: Caller, conversation_id: str) -> list[str]:
+        """The principals that take part, the owner first. Raises NotVisible."""
+        return participants_of((await self.look(caller, conversation_id)).conversation)
+
+    async def add_participant(
+        self, caller: Caller, conversation_id: str, command: AddParticipant, key: str | None
+    ) -> Answer:
+        """200 `{"seq", "chain"}`. Raises NotVisible, Forbidden for a participant, Invalid, Conflict, Full, Sealed."""
+        return await self._manage(caller, conversation_id, add_participant, key, command)
+
+    async def remove_participant(
+        self, caller: Caller, conversation_id: str, command: RemoveParticipant, key: str | None
+    ) -> Answer:
+        """200 `{"seq", "chain"}`; their turn stops, and their streams end. Raises as add_participant."""
+        return await self._manage(caller, conversation_id, remove_participant, key, command)
 
     async def seen(self, caller: Caller, conversation_id: str, turn: int, command: SeenTurn) -> None:
-        """So much of the turn's reply was received: kept while it runs, nothing once it is recorded.
+        """So much of the reply to the caller's own turn was received: kept while it runs, nothing once it is recorded.
 
         Raises NotVisible, also for a turn that there is not; RateLimited.
         """
@@ -161,12 +194,12 @@ class Conversations:
             raise NotVisible
         self._means.admit(caller)()
         running = looked.conversation.running
-        if running is not None and running.turn == turn:
+        if running is not None and running.turn == turn and running.asker == looked.who:
             await self._means.seen_by.note(looked.stream_id, turn, command.offset)
 
     async def look(self, caller: Caller, conversation_id: str) -> Looked:
-        """The caller's conversation as it is now. Raises NotVisible."""
-        own = await self._own(caller, conversation_id)
+        """The conversation as it is now, for who takes part in it. Raises NotVisible."""
+        seat = await self.access.seat(caller, conversation_id)
         found: list[tuple[Conversation, Head]] = []
 
         def decide(state: Conversation, head: Head) -> Decided:
@@ -174,14 +207,24 @@ class Conversations:
             return Decided((), (), False, {})
 
         kind = conversation_kind(self._means.scribe.keyring, conversation_id)
-        await self._means.dispatcher.run(kind, stream_of(conversation_id), _owner_only(own.owner), decide)
+        await self._means.dispatcher.run(kind, stream_of(conversation_id), _who_speak(seat.who), decide)
         state, head = found[-1]
-        return Looked(own.stream_id, state, head.version, head.chain)
+        return Looked(seat.stream_id, state, head.version, head.chain, seat.who)
+
+    async def _manage(
+        self, caller: Caller, conversation_id: str, decision: Decide, key: str | None, command: Command
+    ) -> Answer:
+        """A change of the participants, by the owner alone."""
+        seat = await self.access.seat(caller, conversation_id)
+        if not seat.is_owner:
+            raise Forbidden(OWNER_MANAGES)
+        return await self._receive(caller, conversation_id, seat, decision, key, command, status=200)
 
     async def _receive(
         self,
         caller: Caller,
         conversation_id: str,
+        seat: Seat,
         decision: Decide,
         key: str | None,
         command: Command,
@@ -190,8 +233,8 @@ class Conversations:
         also_checked: Callable[[], Awaitable[None]] | None = None,
     ) -> Answer:
         """Replay, the caller's pace, then the decision; the runner is told. also_checked: raises as the pace does."""
-        means, stream, received = self._means, stream_of(conversation_id), self._received(caller)
-        idempotency = self._key(caller, decision.__name__, stream, key, command, status, {})
+        means, stream, received = self._means, stream_of(conversation_id), self._received(caller, seat.who)
+        idempotency = self._key(caller, seat.who, decision.__name__, stream, key, command, status, {})
         first = await means.dispatcher.replayed(idempotency)
         if first is not None:
             return first
@@ -203,18 +246,16 @@ class Conversations:
             return means.scribe.encode(stream, head.version, decision(state, command, received))
 
         kind = conversation_kind(means.scribe.keyring, conversation_id)
-        answer = await means.dispatcher.run(
-            kind, stream, _owner_only(received.asker), decide, key=idempotency, status=status
-        )
+        answer = await means.dispatcher.run(kind, stream, _who_speak(seat.who), decide, key=idempotency, status=status)
         means.poke(conversation_id)
         return answer
 
-    async def _check_tokens(self, own: _Own) -> None:
+    async def _check_tokens(self, seat: Seat) -> None:
         """Raises RateLimited where the day's tokens are used up: no turn of the asker's could reserve any."""
-        agent = self._means.agents.get(own.agent)
+        agent = self._means.agents.get(seat.agent)
         if agent is None or not agent.tokens_per_day:
             return
-        if await self._means.tokens.left(own.owner, agent.name, agent.tokens_per_day) <= 0:
+        if await self._means.tokens.left(seat.who, agent.name, agent.tokens_per_day) <= 0:
             now = self._means.now().astimezone(UTC)
             midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
             wait_ms = int((midnight - now).total_seconds() * 1000) + 1
@@ -229,47 +270,18 @@ class Conversations:
         fields = {"seq": looked.version, "id": conversation_id, "chain": looked.chain}
         return Answer(200, fields, False, looked.version)
 
-    async def _own(self, caller: Caller, conversation_id: str) -> _Own:
-        """The caller's conversation, by one point read. Raises NotVisible.
-
-        Only an owner is remembered: to everybody else one that exists costs what one costs that does not.
-        """
-        identity = identity_of(caller)
-        known = self._owned_here.get(conversation_id)
-        if known is not None and known.owner == identity:
-            self._owned_here.move_to_end(conversation_id)
-            return known
-        if not is_conversation_id(conversation_id):
-            raise NotVisible
-        found = await self._means.log.first(stream_of(conversation_id))
-        if found is None:
-            raise NotVisible
-        stream_id, tenant, event = found
-        kind = conversation_kind(self._means.scribe.keyring, conversation_id)
-        started = kind.verifier.decode(event)
-        if (
-            not isinstance(started, ConversationStarted)
-            or started.owner != identity
-            or started.owner.actor != f"{event.actor_kind}:{event.actor_id}"
-            or tenant != caller.tenant
-        ):
-            raise NotVisible
-        known = self._owned_here[conversation_id] = _Own(stream_id, identity, started.agent)
-        if len(self._owned_here) > MAX_REMEMBERED:
-            self._owned_here.popitem(last=False)
-        return known
-
     def _id_of(self, asker: Identity, command: StartConversation) -> str:
-        """A new id, or that of the asker's handle."""
+        """A new id, or that of the asker's handle; one for each mode, since not everybody who acts as the asker in
+        shared conversations reaches the others of theirs."""
         if command.id is UNSET:
             return long_id(self._means.entropy())
-        return long_id(self._means.name_bits(f"{asker.tenant}\n{_written(asker)}\n\n{command.id}"))
+        name = f"{asker.tenant}\n{_written(asker)}\n\n{command.id}"
+        return long_id(self._means.name_bits(name if command.mode == "owner" else f"{name}\nshared"))
 
-    def _received(self, caller: Caller) -> Received:
-        actor = caller.principal if caller.delegate is None else caller.delegate
+    def _received(self, caller: Caller, who: Identity) -> Received:
         return Received(
-            identity_of(caller),
-            actor,
+            who,
+            Principal.parse(who.actor),
             self._means.now(),
             caller.claims,
             self._means.new_id(),
@@ -279,6 +291,7 @@ class Conversations:
     def _key(
         self,
         caller: Caller,
+        who: Identity,
         operation: str,
         scope: str,
         key: str | None,
@@ -286,9 +299,9 @@ class Conversations:
         status: int,
         answer: dict[str, Any],
     ) -> Key | None:
-        """As Dispatcher.key, for the whole identity."""
+        """As Dispatcher.key, for the whole identity that asks."""
         made = self._means.dispatcher.key(caller, operation, scope, key, command, status, answer)
-        return made and replace(made, caller=_written(identity_of(caller)))
+        return made and replace(made, caller=_written(who))
 
     def _refuse_secret(self, path: str, value: Any) -> None:
         """Raises Invalid where a value that must be exact holds a secret: what is left of it would be another value."""
@@ -296,9 +309,11 @@ class Conversations:
             raise Invalid.at(path, "holds a secret; leave the secret out")
 
 
-def _owner_only(identity: Identity) -> Callable[[Conversation, Head], None]:
+def _who_speak(identity: Identity) -> Callable[[Conversation, Head], None]:
+    """Looked at on the state that is decided on: who was taken out a moment ago appends nothing."""
+
     def authorize(state: Conversation, head: Head) -> None:
-        if state.owner != identity or head.tenant != identity.tenant:
+        if not state.may_speak(identity) or head.tenant != identity.tenant:
             raise NotVisible
 
     return authorize

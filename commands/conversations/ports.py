@@ -60,8 +60,9 @@ class Clearance(Protocol):
 class ConversationLog(Protocol):
     """Reads of one conversation's stream, by stream id. Every method raises Unavailable."""
 
-    async def first(self, stream: str) -> tuple[int, str, StoredEvent] | None:
-        """The stream's id, its tenant and its first event, in one point read; None where there is no such stream."""
+    async def first(self, stream: str, person: str | None) -> tuple[int, str, StoredEvent, StoredEvent | None] | None:
+        """The stream's id, its tenant, its first event, and the newest event about the part of a person (identity_key;
+        None for nobody) in it, all in one point read; None where there is no such stream."""
         ...
 
     async def at(self, stream_id: int, seqs: Sequence[int]) -> list[At]:
@@ -73,8 +74,9 @@ class ConversationLog(Protocol):
         ...
 
     async def records(self, stream_id: int, after: int, limit: int) -> list[At]:
-        """Records and the close (user_recorded, reply_recorded, conversation_closed) behind `after`, ascending, at most
-        `limit` of them; for whoever follows a conversation, and so is near its end."""
+        """Records, removals and the close (user_recorded, reply_recorded, participant_removed, conversation_closed)
+        behind `after`, ascending, at most `limit` of them; for whoever follows a conversation, and so is near its
+        end."""
         ...
 
     async def context_of(self, stream_id: int, turn: int) -> At | None:

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from ...domain.conversations.events import EnvelopeReceived, Failure, ReplyStatus
-from ...domain.conversations.judge import judge_interrupt
+from ...domain.conversations.judge import judge_interrupt, judge_removal
 from ...domain.conversations.prompt import unique_calls
 from ...domain.conversations.state import Conversation, Running
 from ...domain.conversations.turn_events import AttemptStarted, ModelAnswered
@@ -78,7 +78,7 @@ class Turn:
         await self._end(outcome)
 
     async def consider(self, state: Conversation) -> None:
-        """Judge what came behind the turn: a verified envelope of its asker's, or a close, stops it."""
+        """Judge what came behind the turn: a verified envelope of its asker's, a close, or their removal stops it."""
         running = state.running
         if running is None or running.turn != self._running.turn:
             return
@@ -87,9 +87,10 @@ class Turn:
             return
         keyring = self._means.scribe.keyring
         for found in await self._means.log.at(self._held.stream_id, new):
-            self._judged[found.event.seq] = judge_interrupt(state, stored_envelope(found), keyring)
-        if any(self._judged.values()):
-            self._stopped.set()
+            envelope = judge_interrupt(state, stored_envelope(found), keyring)
+            self._judged[found.event.seq] = envelope
+            if envelope is not None or judge_removal(state, self._held.kind.verifier.decode(found.event)):
+                self._stopped.set()
 
     async def _outcome(self) -> Outcome:
         means, running, held = self._means, self._running, self._held

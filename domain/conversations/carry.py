@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from .identity import Identity, identity_key
 from .state import (
     MAX_CARRY_BYTES,
     MAX_EVICTED_TURNS,
+    MAX_PARTICIPANTS,
     MAX_RECORDED_INVALID,
     MAX_REPLAY_IDS,
+    MAX_WAITING_SHARED,
     MAX_WAITING_TURNS,
     MAX_WINDOW_TURNS,
     Carry,
@@ -27,15 +32,28 @@ _CARRIED = Carry.__struct_fields__
 """What a carry and a state both have, under the same names."""
 
 _MAX_NUMBER = 2**53
+_KEY = re.compile(r"[0-9a-f]{32}")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 _FORGOTTEN_AT_ONCE = 64
 """Envelope ids that the trim forgets between two looks at the size."""
 
-assert MAX_CARRIED_QUEUE > MAX_WAITING_TURNS + MAX_RECORDED_INVALID  # noqa: S101 - a relation of two constants
+_MOST_WAITING = max(MAX_WAITING_TURNS, MAX_WAITING_SHARED) + MAX_RECORDED_INVALID
+assert _MOST_WAITING < MAX_CARRIED_QUEUE  # noqa: S101 - a relation of constants
 
 
 def carry_of(conversation: Conversation) -> Carry:
-    """The live state, trimmed to MAX_CARRY_BYTES."""
-    return trim(Carry(**{name: getattr(conversation, name) for name in _CARRIED}))
+    """The live state, trimmed to MAX_CARRY_BYTES. Clearances are carried of those alone who may speak."""
+    carry = Carry(**{name: getattr(conversation, name) for name in _CARRIED})
+    if carry.clearances:
+        present = {identity_key(each) for each in (conversation.owner, *conversation.participants) if each is not None}
+        kept = {key: known for key, known in carry.clearances.items() if key in present}
+        carry = replace(carry, clearances=kept)
+    return trim(carry)
+
+
+def may_be_carried(conversation: Conversation) -> bool:
+    """Whether what a rotation may not give up has room in a carry: what waits in a shared conversation may be more."""
+    return len(conversation.queue) <= MAX_CARRIED_QUEUE and _size(carry_of(conversation)) <= MAX_CARRY_BYTES
 
 
 def trim(carry: Carry, most: int = MAX_CARRY_BYTES) -> Carry:
@@ -96,7 +114,28 @@ def _is_plausible(carry: Carry, seq: int) -> bool:
         and _ascend([turn.turn for turn in turns], carry.turns + 1)
         and all(_is_turn(turn, carry.next_ord, seq) for turn in turns)
         and (carry.summary is None or (carry.summary.number >= 1 and 1 <= carry.summary.seq < seq))
+        and _are_people(carry)
     )
+
+
+def _are_people(carry: Carry) -> bool:
+    """Whether participants and clearances are such as a shared conversation's may be."""
+    owner, people = carry.owner, carry.participants
+    known = carry.clearances
+    return (
+        (carry.mode == "shared" or not (people or known))
+        and len(people) < MAX_PARTICIPANTS
+        and len(set(people)) == len(people)
+        and all(_is_person(each, owner) for each in people)
+        and len(known) <= MAX_PARTICIPANTS
+        and all(_KEY.fullmatch(key) and _DIGEST.fullmatch(digest) for key, digest in known.items())
+    )
+
+
+def _is_person(who: Identity, owner: Identity | None) -> bool:
+    """Whether somebody may be named as a participant beside that owner."""
+    is_of_tenant = owner is not None and who != owner and who.tenant == owner.tenant
+    return is_of_tenant and who.on_behalf_of is UNSET and who.actor.startswith("human:")
 
 
 def _ascend(numbers: list[int], below: int) -> bool:

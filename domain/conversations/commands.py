@@ -67,3 +67,19 @@ class SeenTurn(Command, frozen=True):
 
 class CloseConversation(Command, frozen=True):
     """POST .../close."""
+
+
+class Participation(Command, frozen=True):
+    """PUT and DELETE .../participants/{principal}: everything is in the path."""
+
+
+class AddParticipant(Command, frozen=True):
+    """Participation with the principal of the path, as it came."""
+
+    principal: str
+
+
+class RemoveParticipant(Command, frozen=True):
+    """Likewise."""
+
+    principal: str

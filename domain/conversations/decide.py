@@ -14,17 +14,22 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from ..decisions import Decision, NewEvent
-from ..errors import Invalid, KeyReused, NotVisible, QueueFull, Sealed
+from ..errors import Forbidden, Invalid, KeyReused, NotVisible, QueueFull, Sealed
 from ..principals import Principal
 from .commands import CloseConversation, InterruptTurn, SendTurn, StartConversation
 from .events import ConversationStarted, EnvelopeKind, EnvelopeReceived
 from .evolve import about_to_run
 from .identity import Identity
-from .state import MAX_WAITING_TURNS, Conversation
+from .state import MAX_WAITING_PER_ASKER, MAX_WAITING_SHARED, MAX_WAITING_TURNS, Conversation
 from .wording import checked_text
 
 QUEUE_RETRY_MS = 1000
 """When who met a full queue may try again."""
+
+NOT_MAPPED = (
+    "A token that acts for somebody starts no shared conversation, unless the server's settings map it"
+    " (conversations.delegates); use a token of your own."
+)
 
 MAX_STOPS = 8
 """Envelopes that interrupt a turn before a further request to stop it changes nothing."""
@@ -39,7 +44,7 @@ class Received(Struct, frozen=True):
     """What the server knows of a request. actor: the asker's own, as whom the event is written. now: its clock.
 
     claims: of the token, those that the settings name. fresh_id: a new message id, for a command that has none.
-    waiting_turns: so many may wait; below carry.MAX_CARRIED_QUEUE.
+    waiting_turns: so many may wait in owner-only mode; below carry.MAX_CARRIED_QUEUE.
     """
 
     asker: Identity
@@ -51,11 +56,12 @@ class Received(Struct, frozen=True):
 
 
 def start(conversation_id: str, command: StartConversation, received: Received, agents: Container[str]) -> Decision:
-    """A new conversation of the asker's. Raises Invalid for an agent that there is not, and for the shared mode."""
+    """A new conversation of the asker's. Raises Invalid for an agent that there is not; Forbidden for a shared one of
+    somebody who acts for another: each of its turns runs as its asker alone."""
     if command.agent not in agents:
         raise Invalid.at("$.agent", "is no agent of this server")
-    if command.mode != "owner":
-        raise Invalid.at("$.mode", "must be owner")
+    if command.mode == "shared" and received.asker.on_behalf_of is not UNSET:
+        raise Forbidden(NOT_MAPPED)
     started = ConversationStarted(
         conversation_id=conversation_id,
         owner=received.asker,
@@ -75,7 +81,7 @@ def send_turn(conversation: Conversation, command: SendTurn, received: Received)
     Raises NotVisible, Sealed, Invalid for the text or classes, QueueFull where too many turns wait, KeyReused for a
     message id that the conversation knows (a retry meets its stored answer before that).
     """
-    _allow(conversation, received)
+    allow(conversation, received)
     text = checked_text(command.text)
     message_id = received.fresh_id if command.message_id is UNSET else command.message_id
     envelope = _envelope(
@@ -89,11 +95,7 @@ def send_turn(conversation: Conversation, command: SendTurn, received: Received)
     )
     if _is_known(conversation, envelope.id):
         raise KeyReused("This messageId was used before; use a new one for another message.")
-    if conversation.waiting_turns >= received.waiting_turns:
-        raise QueueFull(
-            f"{received.waiting_turns} turns wait already; send it again when some are done.",
-            retryAfterMs=QUEUE_RETRY_MS,
-        )
+    _refuse_full(conversation, received)
     return Decision((NewEvent(envelope, received.actor),), answer={"id": envelope.id})
 
 
@@ -102,7 +104,7 @@ def interrupt_turn(conversation: Conversation, command: InterruptTurn, received:
 
     Raises NotVisible, Sealed.
     """
-    _allow(conversation, received)
+    allow(conversation, received)
     turn = _turn_to_stop(conversation, received.asker)
     if turn is None or command.turn not in (UNSET, turn):
         return Decision()
@@ -115,8 +117,11 @@ def close_conversation(
     command: CloseConversation,  # noqa: ARG001 - the shape of every decision
     received: Received,
 ) -> Decision:
-    """Ask for the end: the running turn is interrupted, what waits is rejected. Raises NotVisible, Sealed."""
-    _allow(conversation, received)
+    """Ask for the end: the running turn is interrupted, what waits is rejected. Raises NotVisible, also for a
+    participant who is not the owner; Sealed."""
+    if conversation.owner != received.asker:
+        raise NotVisible
+    allow(conversation, received)
     return Decision((NewEvent(_envelope(conversation, received, "close", received.fresh_id), received.actor),))
 
 
@@ -141,11 +146,25 @@ def milliseconds(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _allow(conversation: Conversation, received: Received) -> None:
+def allow(conversation: Conversation, received: Received) -> None:
+    """Raises NotVisible for who has no part in the conversation, Sealed where it is closed or about to be."""
     if not conversation.may_speak(received.asker):
         raise NotVisible
     if conversation.state == "closed" or conversation.is_closing:
         raise Sealed("This conversation is closed; start a new one to go on.")
+
+
+def _refuse_full(conversation: Conversation, received: Received) -> None:
+    """Raises QueueFull: in a shared conversation each asker has places of their own."""
+    most, waiting = received.waiting_turns, conversation.waiting_turns
+    said = f"{most} turns wait already"
+    if conversation.mode == "shared":
+        most = min(most, MAX_WAITING_PER_ASKER)
+        own = conversation.waiting_turns_of(received.asker)
+        said = f"{own} of your turns wait already"
+        waiting = most if waiting >= MAX_WAITING_SHARED else own
+    if waiting >= most:
+        raise QueueFull(f"{said}; send it again when some are done.", retryAfterMs=QUEUE_RETRY_MS)
 
 
 def _envelope(

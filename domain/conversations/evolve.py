@@ -165,6 +165,7 @@ def _received(conversation: Conversation, seq: int, event: EnvelopeReceived) -> 
 def _is_suspect(conversation: Conversation, event: EnvelopeReceived) -> bool:
     return (
         not conversation.may_speak(event.asker)
+        or (event.kind == "close" and event.asker != conversation.owner)
         or event.iat <= conversation.floor
         or any(each.id == event.id for each in conversation.queue)
         or any(each.id == event.id for each in conversation.consumed)
@@ -185,7 +186,7 @@ def _queued(conversation: Conversation, waiting: Waiting) -> Conversation:
 def interrupts(conversation: Conversation, waiting: Waiting, asker: Any) -> bool:
     """Whether an envelope that waits ends the running turn of `asker`, if it passes every check: a close does, and
     where the conversation says so a message of the same asker's own."""
-    if waiting.is_suspect:
+    if waiting.is_suspect or waiting.is_removed:
         return False
     return waiting.kind == "close" or (conversation.barge_in == "interrupt" and waiting.asker == asker)
 
@@ -209,8 +210,10 @@ def about_to_run(conversation: Conversation) -> int | None:
     """Place in the queue of the turn that comes next, as far as anybody can tell before it is judged."""
     if conversation.running is not None or conversation.is_closing:
         return None
-    places = (place for place, each in enumerate(conversation.queue) if each.kind == "user" and not each.is_suspect)
-    return next(places, None)
+    for place, each in enumerate(conversation.queue):
+        if each.kind == "user" and not each.is_suspect and not each.is_removed:
+            return place
+    return None
 
 
 def _with_interrupt(running: Running, seq: int) -> Running:

@@ -1,12 +1,13 @@
 """What an envelope comes to when its turn comes: from what is stored of it, when, the state, and the keys.
 
 The order of reasons is fixed, and the first that holds is the one that is recorded: unauthenticated, malformed,
-replayed, stale, closed, edit-invalid. That a prompt is too large is found later, by the fit.
+replayed, not-a-participant, stale, closed, edit-invalid. That a prompt is too large is found later, by the fit.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -15,7 +16,7 @@ from ..errors import Damaged
 from ..events import Opaque
 from .commands import MAX_REPLY_CHARS
 from .decide import envelope_id
-from .events import CONVERSATION_EVENTS, EnvelopeReceived, Rejection
+from .events import CONVERSATION_EVENTS, EnvelopeReceived, ParticipantRemoved, Rejection
 from .reading import CONVERSATION_STREAM, is_ours
 from .signing import Keyring
 from .state import Conversation, Waiting, WindowTurn
@@ -81,17 +82,46 @@ def _fault(
     conversation: Conversation, waiting: Waiting, envelope: EnvelopeReceived, stored: StoredEnvelope
 ) -> Rejection | None:
     """The first reason that holds against an envelope that is signed and readable."""
-    if not conversation.may_speak(envelope.asker):
-        return "unauthenticated"
-    if not _is_well_formed(envelope):
-        return "malformed"
-    if waiting.is_suspect or any(each.id == envelope.id for each in conversation.consumed):
-        return "replayed"
-    if not _is_fresh(envelope, stored):
-        return "stale"
-    if conversation.is_closing and envelope.kind != "close":
-        return "closed"
-    return None if _may_edit(conversation, envelope) else "edit-invalid"
+    found = _reasons(conversation, waiting, envelope, stored)
+    return next((reason for holds, reason in found if holds), None)
+
+
+def _reasons(
+    conversation: Conversation, waiting: Waiting, envelope: EnvelopeReceived, stored: StoredEnvelope
+) -> Iterator[tuple[bool, Rejection]]:
+    """Whether each holds, in their order; a later one supposes that those before it do not."""
+    is_known = any(each.id == envelope.id for each in conversation.consumed)
+    yield not _spoke(conversation, waiting, envelope, is_known=is_known), "unauthenticated"
+    yield not _is_well_formed(envelope), "malformed"
+    yield waiting.is_suspect or is_known, "replayed"
+    yield waiting.is_removed, "not-a-participant"
+    yield not _is_fresh(envelope, stored), "stale"
+    yield conversation.is_closing and envelope.kind != "close", "closed"
+    yield not _may_edit(conversation, envelope), "edit-invalid"
+
+
+def _spoke(conversation: Conversation, waiting: Waiting, envelope: EnvelopeReceived, *, is_known: bool) -> bool:
+    """Whether its asker might say that when it was received: who was taken out while it waited might.
+
+    What is suspect though it was neither taken up before nor is older than the floor came from somebody who might not,
+    whatever they may now.
+    """
+    if envelope.asker == conversation.owner:
+        return True
+    if envelope.kind == "close" or (waiting.is_suspect and not is_known and envelope.iat > conversation.floor):
+        return False
+    return waiting.is_removed or conversation.may_speak(envelope.asker)
+
+
+def judge_removal(conversation: Conversation, removed: object) -> bool:
+    """Whether an event that the running turn lists, read with the keys, takes its asker out of the participants."""
+    running = conversation.running
+    return (
+        isinstance(removed, ParticipantRemoved)
+        and running is not None
+        and removed.participant == running.asker
+        and removed.by == conversation.owner
+    )
 
 
 def judge_interrupt(conversation: Conversation, stored: StoredEnvelope, keyring: Keyring) -> EnvelopeReceived | None:

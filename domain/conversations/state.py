@@ -29,6 +29,9 @@ MAX_WAITING_PER_ASKER = 8
 MAX_PARTICIPANTS = 100
 """Of a shared conversation, its owner among them."""
 
+MAX_WAITING_SHARED = MAX_PARTICIPANTS * MAX_WAITING_PER_ASKER
+"""Turns that may wait in a shared conversation, also where those who sent them are participants no more."""
+
 MAX_CARRY_BYTES = 256 * 1024
 ROTATE_TURNS = 100
 ROTATE_EVENTS = 1000
@@ -159,6 +162,10 @@ class Conversation(Struct, frozen=True, rename="camel", omit_defaults=True):
     def waiting_turns(self) -> int:
         """Turns that wait and count against the limit: what nobody can be said to have sent does not."""
         return sum(1 for each in self.queue if each.kind == "user" and not each.is_suspect)
+
+    def waiting_turns_of(self, who: Identity) -> int:
+        """Likewise, one asker's."""
+        return sum(1 for each in self.queue if each.kind == "user" and not each.is_suspect and each.asker == who)
 
 
 def clearance_digest(labels: Iterable[str], policy: str) -> str:

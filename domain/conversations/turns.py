@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from ..decisions import Decision, NewEvent
 from ..principals import TURN_RUNNER
-from .carry import carry_of
+from .carry import carry_of, may_be_carried
 from .commands import MAX_REPLY_CHARS
 from .events import (
     RECORD_CLIENT,
@@ -69,7 +69,8 @@ def next_step(conversation: Conversation) -> Step:
 
 def is_rotation_due(conversation: Conversation) -> bool:
     """Whether a new generation begins before the next turn."""
-    return conversation.generation_turns >= ROTATE_TURNS or conversation.events >= ROTATE_EVENTS
+    is_long = conversation.generation_turns >= ROTATE_TURNS or conversation.events >= ROTATE_EVENTS
+    return is_long and may_be_carried(conversation)
 
 
 class Shown(Struct, frozen=True):
@@ -94,7 +95,7 @@ def accept(conversation: Conversation, good: Good, shown: Shown | None) -> Decis
 
     In shared mode what does not fit is left out of this turn alone: another asker's may have room for it.
     """
-    if conversation.running is not None or not _waits(conversation, good.seq):
+    if conversation.running is not None or not _waits(conversation, good.seq, for_its_asker=True):
         return Decision()
     envelope, turn, ord_ = good.envelope, conversation.turns + 1, conversation.next_ord
     recorded = UserRecorded(
@@ -293,8 +294,10 @@ def close_up(conversation: Conversation, request: Good, version: int) -> Decisio
     return msgspec.structs.replace(_decision(events, request.seq), seal=True)
 
 
-def _waits(conversation: Conversation, seq: int) -> bool:
-    return conversation.state == "open" and any(each.seq == seq for each in conversation.queue)
+def _waits(conversation: Conversation, seq: int, *, for_its_asker: bool = False) -> bool:
+    """Whether that envelope still waits. for_its_asker: and its asker was not taken out since it was judged."""
+    found = next((each for each in conversation.queue if each.seq == seq), None)
+    return conversation.state == "open" and found is not None and not (for_its_asker and found.is_removed)
 
 
 def _said(envelope: EnvelopeReceived, edited: WindowTurn | None) -> dict[str, Any]:

@@ -80,7 +80,8 @@ class Noted(msgspec.Struct, frozen=True):
 async def start_conversation(
     request: Request[Any, Any, Any], caller: TheCaller, services: TheServices, key: KeyHeader = None
 ) -> Response[Any]:
-    """Start a conversation with an agent of the settings; only its starter will ever see it."""
+    """Start a conversation with an agent of the settings. Only its starter will ever see it; with mode `shared`, those
+    too whom they name."""
     command = await body_as(request, StartConversation)
     return answered(await services.conversations.handlers.start(caller, command, key_of(key)))
 
@@ -110,7 +111,7 @@ async def get_conversation(
 ) -> Response[ConversationStatus]:
     """The conversation as it stands."""
     looked = await services.conversations.handlers.look(caller, conversation_id)
-    status = status_of(looked.conversation, identity_of(caller))
+    status = status_of(looked.conversation, looked.who)
     return Response(status, headers={"cache-control": "no-store"})
 
 

@@ -12,8 +12,11 @@ from ...commands.conversations.ports import At, Owned
 from ...commands.ports import StoredEvent
 from ...domain.conversations.events import (
     CONTEXT_CLIENT,
+    PARTICIPANT_CLIENT,
     RECORD_CLIENT,
     ConversationClosed,
+    ParticipantAdded,
+    ParticipantRemoved,
     ReplyRecorded,
     UserRecorded,
 )
@@ -28,9 +31,14 @@ _EVENT = (
     "e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
     " coalesce(e.payload::text, '{\"erased\": true}'), e.classes, e.ts"
 )
+_NEWEST_OF_PERSON = _EVENT.replace("e.", "p.")
+# The types as constants: what the partial index events_of_people is for must be seen when the statement is planned.
 _FIRST = (
-    f"SELECT s.id, s.tenant, {_EVENT} FROM minutebook.streams s"  # noqa: S608 - constants only
-    " JOIN minutebook.events e ON e.stream_id = s.id AND e.seq = 1 WHERE s.name = %s"
+    f"SELECT s.id, s.tenant, {_EVENT}, {_NEWEST_OF_PERSON} FROM minutebook.streams s"  # noqa: S608 - constants only
+    " JOIN minutebook.events e ON e.stream_id = s.id AND e.seq = 1"
+    " LEFT JOIN LATERAL (SELECT * FROM minutebook.events o WHERE o.stream_id = s.id AND o.origin_client = %s"
+    f" AND o.type IN ('{ParticipantAdded.type}', '{ParticipantRemoved.type}') ORDER BY o.seq DESC LIMIT 1) p ON true"
+    " WHERE s.name = %s"
 )
 # One look-up a key, by the key's own index: were they one condition, a plan might walk the whole stream for them.
 _AT = (
@@ -45,7 +53,7 @@ _RECORDS = (
     f"SELECT {_EVENT} FROM minutebook.events e"  # noqa: S608
     " WHERE e.stream_id = %s AND e.seq > %s AND e.type = ANY(%s) ORDER BY e.seq LIMIT %s"
 )
-_RECORD_TYPES = [UserRecorded.type, ReplyRecorded.type, ConversationClosed.type]
+_RECORD_TYPES = [UserRecorded.type, ReplyRecorded.type, ParticipantRemoved.type, ConversationClosed.type]
 _OWNER = "c.actor = %s AND c.tenant = %s AND c.on_behalf_of = %s"
 _PLACE = (
     "SELECT c.stream_id FROM minutebook.streams s JOIN minutebook.conversations c ON c.stream_id = s.id"  # noqa: S608
@@ -69,13 +77,15 @@ class PostgresConversationLog:
     def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
         self._pool = pool
 
-    async def first(self, stream: str) -> tuple[int, str, StoredEvent] | None:
+    async def first(self, stream: str, person: str | None) -> tuple[int, str, StoredEvent, StoredEvent | None] | None:
         """See ConversationLog.first."""
-        rows = await fetch(self._pool, _FIRST, (stream,))
+        client = None if person is None else f"{PARTICIPANT_CLIENT}{person}"
+        rows = await fetch(self._pool, _FIRST, (client, stream))
         if not rows:
             return None
-        stream_id, tenant, *event = rows[0]
-        return stream_id, tenant, _at(event).event
+        stream_id, tenant, *events = rows[0]
+        newest = events[len(events) // 2 :]
+        return stream_id, tenant, _at(events[: len(newest)]).event, None if newest[0] is None else _at(newest).event
 
     async def at(self, stream_id: int, seqs: Sequence[int]) -> list[At]:
         """See ConversationLog.at."""

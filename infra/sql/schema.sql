@@ -2790,6 +2790,10 @@ ALTER TABLE ONLY minutebook_views.transcript
 
 CREATE INDEX conversations_by_owner ON minutebook.conversations USING btree (actor, tenant, on_behalf_of, stream_id);
 
+-- Name: events_of_people; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX events_of_people ON minutebook.events USING btree (stream_id, origin_client, seq) WHERE (type = ANY (ARRAY['participant_added'::text, 'participant_removed'::text, 'clearance_recorded'::text]));
+
 -- Name: events_origin_key; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE UNIQUE INDEX events_origin_key ON minutebook.events USING btree (origin_client, origin_key, stream_id) WHERE (origin_client IS NOT NULL);

@@ -61,12 +61,13 @@ def test_reads_of_a_conversation(database: Any) -> None:
         others = (record(1), context, stored("envelope_received"), record(2, "reply_recorded"), record(10))
         await begin(appender, A, ADA, *others, stored("conversation_closed"), seal=True)
         await begin(appender, B, ADA, record(1))
-        found = await log.first(f"conversation:{A}")
+        found = await log.first(f"conversation:{A}", None)
         assert found is not None
-        stream_id, tenant, first = found
+        stream_id, tenant, first, newest = found
+        assert newest is None
         assert (tenant, first.seq, first.type, first.actor_id) == ("acme", 1, "conversation_started", "ada")
         assert msgspec.json.decode(first.payload) == {"owner": {"actor": "human:ada", "tenant": "acme"}}
-        assert await log.first(f"conversation:{C}") is None
+        assert await log.first(f"conversation:{C}", None) is None
         assert seqs(await log.at(stream_id, [5, 1, 99, 5])) == [1, 5]
         assert seqs(await log.by_ords(stream_id, [10, 1, 3, 10])) == [2, 6]
         one = (await log.by_ords(stream_id, [2]))[0]
@@ -144,7 +145,7 @@ def test_deltas_are_read_from_where_a_viewer_stands(database: Any) -> None:
         ids: dict[str, int] = {}
         for id_ in (A, B):
             await begin(appender, id_, ADA)
-            first = await log.first(f"conversation:{id_}")
+            first = await log.first(f"conversation:{id_}", None)
             assert first is not None
             ids[id_] = first[0]
         a, b = ids[A], ids[B]
@@ -190,7 +191,7 @@ def test_what_was_seen_and_what_may_be_spent(database: Any) -> None:
     async def work(appender: Appender, pool: Pool) -> None:
         seen, tokens = PostgresTurnSeen(pool), PostgresTokenCeiling(pool)
         await begin(appender, A, ADA)
-        first = await PostgresConversationLog(pool).first(f"conversation:{A}")
+        first = await PostgresConversationLog(pool).first(f"conversation:{A}", None)
         assert first is not None
         assert await seen.of(first[0], 1) is None
         for offset in (4, 9, 2):
@@ -231,7 +232,7 @@ def test_records_are_looked_up_by_their_key_whatever_the_statistics_say(database
             append_batch(superuser, *many)
             execute(superuser, "ANALYZE minutebook.events")
             long = [event({"ord": n}, t="user_recorded", oc="ord", ok=str(n)) for n in range(1, 3001)]
-            first = await log.first("conversation:n7")
+            first = await log.first("conversation:n7", None)
             assert first is not None
             for _ in range(8):  # until the plan is the generic one
                 await log.by_ords(first[0], list(range(1, 51)))

@@ -163,7 +163,6 @@ STARTS: list[tuple[dict[str, Any], str]] = [
     ({}, "$.agent"),
     ({"agent": "nobody"}, "$.agent"),
     ({"agent": "Echo"}, "$.agent"),
-    ({"agent": "echo", "mode": "shared"}, "$.mode"),
     ({"agent": "echo", "mode": "group"}, "$.mode"),
     ({"agent": "echo", "bargeIn": "always"}, "$.bargeIn"),
     ({"agent": "echo", "id": ""}, "$.id"),

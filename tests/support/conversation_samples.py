@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 from minutebook.domain.conversations.events import (
+    ClearanceRecorded,
     ContextDecided,
     ConversationClosed,
     ConversationRotated,
@@ -13,6 +14,8 @@ from minutebook.domain.conversations.events import (
     EnvelopeKind,
     EnvelopeReceived,
     EnvelopesDropped,
+    ParticipantAdded,
+    ParticipantRemoved,
     Rejection,
     ReplyRecorded,
     ReplyStatus,
@@ -111,6 +114,9 @@ CONVERSATION_SAMPLES: tuple[Event, ...] = (
     ),
     EnvelopesDropped(100, 412, "k1", MAC),
     ConversationRotated(2, {"id": "conv" * 6 + "ab", "nextOrd": 7, "turns": 3}, "k1", MAC),
+    ParticipantAdded(Identity("human:bob", "acme"), ASKER, "k1", MAC),
+    ParticipantRemoved(Identity("human:bob", "acme"), ASKER, "k1", MAC),
+    ClearanceRecorded(Identity("human:bob", "acme"), ("secret", "vault"), "0123456789abcdef", "k1", MAC),
     ConversationClosed(99, "k1", MAC),
 )
 
@@ -173,6 +179,9 @@ events_of_any_kind: st.SearchStrategy[Any] = st.one_of(
     ),
     st.builds(SummaryRecorded, small, small, st.sampled_from(["replaced", "kept"]), key, key),
     st.builds(ReplyRecorded, small, small, small, statuses, st.just("hi"), identities, small, key, key),
+    st.builds(ParticipantAdded, identities, identities, key, key),
+    st.builds(ParticipantRemoved, identities, identities, key, key),
+    st.builds(ClearanceRecorded, identities, st.just(("secret",)), ids, key, key),
     st.builds(EnvelopesDropped, small, small, key, key),
     st.builds(ConversationRotated, small, st.dictionaries(st.sampled_from(["id", "turns"]), small), key, key),
     st.builds(Unsigned, small, st.booleans()),

@@ -69,9 +69,8 @@ def test_a_start_without_a_handle_names_none() -> None:
     assert "handle" not in decision.events[0].event.payload()
 
 
-def test_only_agents_of_the_settings_start_and_none_is_shared_yet() -> None:
+def test_only_agents_of_the_settings_start() -> None:
     starting(StartConversation("gone")).then_refused(Invalid, "$.agent")
-    starting(StartConversation("echo", mode="shared")).then_refused(Invalid, "$.mode")
 
 
 def test_a_message_is_one_envelope() -> None:

@@ -22,6 +22,9 @@ from minutebook.domain.events import Event
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "conversations"
 SAMPLES = (*CONVERSATION_SAMPLES, *TURN_SAMPLES)
+LATER = {"context_decided": {"hidden"}}
+"""Members that came after the file was written, and that what was stored before does not have."""
+
 STREAM = "conversation:" + "conv" * 6 + "ab"
 
 
@@ -64,7 +67,7 @@ def test_every_declared_event_has_its_file() -> None:
 
 def test_every_sample_fills_every_member() -> None:
     for event in SAMPLES:
-        members = {field.encode_name for field in msgspec.structs.fields(event)}
+        members = {field.encode_name for field in msgspec.structs.fields(event)} - LATER.get(event.type, set())
         assert set(event.payload()) == members, name_of(event)
 
 
