@@ -13,6 +13,21 @@ PROMPT = "> "
 """Before what people say."""
 
 
+def prompt_of(entry: dict[str, Any]) -> str:
+    """What stands before a question: who asked it, where that is somebody else. Only one's own have an id."""
+    asker = entry.get("asker")
+    return PROMPT if "id" in entry or asker is None else f"{asker['actor']}{PROMPT}"
+
+
+def withheld(entry: dict[str, Any]) -> str | None:
+    """What is said in place of a record that the viewer is not cleared for; None for every other."""
+    if entry["status"] != "restricted":
+        return None
+    who = "somebody" if entry["asker"] is None else entry["asker"]["actor"]
+    what = f"what {who} asked" if entry["role"] == "user" else f"the answer to {who}"
+    return f"-- {what} is restricted: you are not cleared for it"
+
+
 class ChatView:
     """Shows frames of a conversation on stdout, remarks on stderr.
 
@@ -34,6 +49,8 @@ class ChatView:
         """One frame. Raises StreamBroken where it cannot be read."""
         data = said(frame)
         match frame.event:
+            case "message" if (words := withheld(data)) is not None:
+                self._withheld(data, words)
             case "message" if data["role"] == "user":
                 self._question(data)
             case "message":
@@ -61,11 +78,17 @@ class ChatView:
             self._again(data, "")
         self._words(data["text"][len(self._shown) :])
 
+    def _withheld(self, entry: dict[str, Any], words: str) -> None:
+        self._end_line()
+        remark(words)
+        if entry["role"] == "assistant":
+            self.answered = entry["turn"]
+
     def _question(self, entry: dict[str, Any]) -> None:
         self.outcomes[str(entry.get("id"))] = entry["turn"]
         if entry.get("id") not in self.own:
             self._end_line()
-            _print(f"{PROMPT}{entry['text']}\n")
+            _print(f"{prompt_of(entry)}{entry['text']}\n")
         if entry["status"] == "rejected":
             self._end_line()
             remark(f"-- not taken up: {entry.get('reason')}")

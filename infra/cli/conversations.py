@@ -12,7 +12,7 @@ import typer
 
 from ..api_client import Api
 from ..conversation_client import entries, id_of, newest, owned
-from .chat_view import PROMPT
+from .chat_view import prompt_of, withheld
 from .common import USAGE, fail
 from .online import Server, online
 from .render import remark, say
@@ -116,8 +116,12 @@ for _name, _verb in (("list", list_), ("show", show), ("history", history), ("ex
 
 
 def _show(entry: dict[str, Any]) -> None:
+    words = withheld(entry)
+    if words is not None:
+        remark(words)
+        return
     is_question = entry["role"] == "user"
-    said = f"{PROMPT}{entry['text']}" if is_question else entry["text"]
+    said = f"{prompt_of(entry)}{entry['text']}" if is_question else entry["text"]
     if said:
         say(said, "bold cyan" if is_question else "")
     if entry["status"] not in ("accepted", "completed"):
