@@ -26,6 +26,7 @@ from ulid_transform import ulid_to_timestamp
 
 from ..commands.ports import EventRow
 from ..domain.conversations.events import CONVERSATION_EVENTS
+from ..domain.conversations.inspections import AUDIT_EVENTS
 from ..domain.conversations.turn_events import TURN_EVENTS
 from ..domain.events import Origin, Unstorable
 from ..domain.jsontext import Reason
@@ -48,7 +49,11 @@ DECISION_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 """Upper ends of the histograms' buckets, in seconds."""
 
 EVENT_TYPES = sorted(
-    {each.type for registry in (ROOM_EVENTS, CONVERSATION_EVENTS, TURN_EVENTS) for each in registry.declared}
+    {
+        each.type
+        for registry in (ROOM_EVENTS, CONVERSATION_EVENTS, TURN_EVENTS, AUDIT_EVENTS)
+        for each in registry.declared
+    }
 )
 
 APPEND_ERRORS = ("unavailable", "conflict", "invalid", "internal")

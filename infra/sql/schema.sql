@@ -1487,10 +1487,13 @@ CREATE FUNCTION minutebook.purge_stream_v1(p_stream_id bigint) RETURNS bigint
 DECLARE
     v_events bigint;
     v_view text;
+    v_name text;
+    v_audit bigint;
 BEGIN
     -- rebuild.py makes, drops and swaps views under this lock: the list below stays true until the end.
     PERFORM pg_advisory_xact_lock_shared(7215004);
-    IF NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = p_stream_id) THEN
+    SELECT s.name INTO v_name FROM minutebook.streams s WHERE s.id = p_stream_id;
+    IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     DELETE FROM minutebook.events e WHERE e.stream_id = p_stream_id;
@@ -1510,6 +1513,11 @@ BEGIN
     DELETE FROM minutebook.streams s WHERE s.id = p_stream_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the stream stayed although its events went' USING ERRCODE = 'MB030';
+    END IF;
+    -- Who looked into a conversation goes with it (38_conversation_past.sql).
+    IF v_name LIKE 'conversation:%' THEN
+        SELECT s.id INTO v_audit FROM minutebook.streams s WHERE s.name = 'audit:' || substr(v_name, 14);
+        v_events := v_events + coalesce(minutebook.purge_stream_v1(v_audit), 0);
     END IF;
     RETURN v_events;
 END
@@ -1547,6 +1555,46 @@ END
 $$;
 
 ALTER FUNCTION minutebook.restored_v1() OWNER TO minutebook_owner;
+
+-- Name: seal_audit(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.seal_audit() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE minutebook.streams s SET sealed = true, closed_at = OLD.closed_at
+    WHERE s.name = 'audit:' || substr(OLD.name, 14) AND s.kind = 'audit' AND NOT s.sealed;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.seal_audit() OWNER TO minutebook_owner;
+
+-- Name: seq_at_v1(bigint, timestamp with time zone); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.seq_at_v1(p_stream_id bigint, p_at timestamp with time zone) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_low bigint := 0;
+    v_high bigint := (SELECT s.version FROM minutebook.streams s WHERE s.id = p_stream_id);
+    v_middle bigint;
+BEGIN
+    WHILE v_low < v_high LOOP
+        v_middle := (v_low + v_high + 1) / 2;
+        IF (SELECT e.ts FROM minutebook.events e WHERE e.stream_id = p_stream_id AND e.seq = v_middle) <= p_at THEN
+            v_low := v_middle;
+        ELSE
+            v_high := v_middle - 1;
+        END IF;
+    END LOOP;
+    RETURN v_low;
+END
+$$;
+
+ALTER FUNCTION minutebook.seq_at_v1(p_stream_id bigint, p_at timestamp with time zone) OWNER TO minutebook_owner;
 
 -- Name: token_reserve_v1(text, text, text, text, text, bigint, bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -2954,6 +3002,12 @@ CREATE TRIGGER streams_guard_update BEFORE UPDATE ON minutebook.streams FOR EACH
 
 ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard_update;
 
+-- Name: streams streams_seal_audit; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER streams_seal_audit AFTER DELETE ON minutebook.streams FOR EACH ROW WHEN ((old.kind = 'conversation'::text)) EXECUTE FUNCTION minutebook.seal_audit();
+
+ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_seal_audit;
+
 -- Name: procrastinate_jobs procrastinate_jobs_notify_queue_job_aborted_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
 
 CREATE TRIGGER procrastinate_jobs_notify_queue_job_aborted_v1 AFTER UPDATE OF abort_requested ON minutebook_jobs.procrastinate_jobs FOR EACH ROW WHEN (((old.abort_requested = false) AND (new.abort_requested = true) AND (new.status = 'doing'::minutebook_jobs.procrastinate_job_status))) EXECUTE FUNCTION minutebook_jobs.procrastinate_notify_queue_abort_job_v1();
@@ -3340,6 +3394,15 @@ REVOKE ALL ON FUNCTION minutebook.refuse(p_fault text) FROM PUBLIC;
 -- Name: FUNCTION restored_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.restored_v1() FROM PUBLIC;
+
+-- Name: FUNCTION seal_audit(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.seal_audit() FROM PUBLIC;
+
+-- Name: FUNCTION seq_at_v1(p_stream_id bigint, p_at timestamp with time zone); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.seq_at_v1(p_stream_id bigint, p_at timestamp with time zone) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.seq_at_v1(p_stream_id bigint, p_at timestamp with time zone) TO minutebook_app;
 
 -- Name: FUNCTION token_reserve_v1(p_execution text, p_tenant text, p_actor text, p_on_behalf_of text, p_agent text, p_tokens bigint, p_ceiling bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -57,7 +57,8 @@ CREATE OR REPLACE TRIGGER streams_guard BEFORE INSERT ON minutebook.streams
     FOR EACH ROW EXECUTE FUNCTION minutebook.guard_stream();
 ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard;
 -- Not for the one update that 11_advance_streams.sql makes from within its own trigger, after it has looked at every row:
--- to look again costs as much as the update. The only other trigger that updates a stream sets its hold.
+-- to look again costs as much as the update. The only other triggers that update a stream set its hold, and seal what
+-- says who looked into a conversation that is deleted.
 CREATE OR REPLACE TRIGGER streams_guard_update BEFORE UPDATE ON minutebook.streams
     FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION minutebook.guard_stream();
 ALTER TABLE minutebook.streams ENABLE ALWAYS TRIGGER streams_guard_update;

@@ -6,10 +6,13 @@ LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_events bigint;
     v_view text;
+    v_name text;
+    v_audit bigint;
 BEGIN
     -- rebuild.py makes, drops and swaps views under this lock: the list below stays true until the end.
     PERFORM pg_advisory_xact_lock_shared(7215004);
-    IF NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = p_stream_id) THEN
+    SELECT s.name INTO v_name FROM minutebook.streams s WHERE s.id = p_stream_id;
+    IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     DELETE FROM minutebook.events e WHERE e.stream_id = p_stream_id;
@@ -29,6 +32,11 @@ BEGIN
     DELETE FROM minutebook.streams s WHERE s.id = p_stream_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the stream stayed although its events went' USING ERRCODE = 'MB030';
+    END IF;
+    -- Who looked into a conversation goes with it (38_conversation_past.sql).
+    IF v_name LIKE 'conversation:%' THEN
+        SELECT s.id INTO v_audit FROM minutebook.streams s WHERE s.name = 'audit:' || substr(v_name, 14);
+        v_events := v_events + coalesce(minutebook.purge_stream_v1(v_audit), 0);
     END IF;
     RETURN v_events;
 END
