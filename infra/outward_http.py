@@ -8,7 +8,7 @@ import ipaddress
 import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -16,7 +16,7 @@ from ..commands.jobs import Refused, TryAgain
 from .bounded_body import BodyTooLarge, CompressedBody, read_bounded
 
 MAX_CONNECTIONS = 20
-"""Calls at once of one service."""
+"""Calls at once of one service, where nothing else is said."""
 
 MAX_RETRY_AFTER_S = 3600
 """A longer Retry-After is taken for this."""
@@ -30,10 +30,11 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Answer(NamedTuple):
-    """What came back, a status below 300. body: at most what was asked for; empty where nothing was."""
+    """What came back. body: at most what was asked for; empty where nothing was."""
 
     status: int
     body: bytes
+    headers: Mapping[str, str] = {}
 
 
 class MaybeSent(TryAgain):
@@ -45,10 +46,10 @@ class OutwardClient:
     public addresses are connected to, and only by https. Proxies of the environment are not used: what is behind one
     could not be checked."""
 
-    def __init__(self, timeout_s: float, *, allow_private: bool) -> None:
+    def __init__(self, timeout_s: float, *, allow_private: bool, max_connections: int = MAX_CONNECTIONS) -> None:
         self._timeout_s = timeout_s
         self._client = httpx.AsyncClient(
-            transport=_Checked(allow_private=allow_private),
+            transport=_Checked(allow_private=allow_private, max_connections=max_connections),
             timeout=timeout_s,
             follow_redirects=False,
             trust_env=False,
@@ -73,29 +74,61 @@ class OutwardClient:
         Raises MaybeSent or TryAgain (`unreachable`, `timeout`, `connection_lost`, `rate_limited`, `server_error`), and
         Refused (`address_refused`, `redirected`, `http_<status>`, `answer_too_large`, `answer_unreadable`).
         """
-        request = self._client.build_request(method, url, headers=headers, content=content)
+        answer = await self.ask(method, url, headers=headers, content=content, max_bytes=max_bytes, only_below=300)
+        _classify(answer)
+        return answer
+
+    async def ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        max_bytes: int = 0,
+        only_below: int = 600,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """One request and its answer, whatever the status. only_below: of other statuses no body is read.
+
+        Raises TryAgain where the request was not written (`unreachable`, `timeout`), MaybeSent where it may have been
+        (`timeout`, `connection_lost`), and Refused (`address_refused`, and `answer_too_large`, `answer_unreadable`
+        of an answer that came).
+        """
+        is_written = False
+
+        async def trace(event: str, _info: Mapping[str, Any]) -> None:
+            nonlocal is_written
+            is_written = is_written or event.endswith("send_request_headers.started")
+
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        timeout = httpx.Timeout(limit_s).as_dict()
+        request = self._client.build_request(
+            method, url, headers=headers, content=content, extensions={"trace": trace, "timeout": timeout}
+        )
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(limit_s):
                 answer = await self._client.send(request, stream=True)
                 try:
-                    _classify(answer)
-                    return Answer(answer.status_code, await read_bounded(answer, max_bytes) if max_bytes else b"")
+                    is_wanted = max_bytes > 0 and answer.status_code < only_below
+                    body = await read_bounded(answer, max_bytes) if is_wanted else b""
+                    return Answer(answer.status_code, body, answer.headers)
                 finally:
                     await answer.aclose()
         except (httpx.ConnectError, httpx.ConnectTimeout):
             raise TryAgain("unreachable") from None
         except (TimeoutError, httpx.TimeoutException):
-            raise MaybeSent("timeout") from None
+            raise (MaybeSent("timeout") if is_written else TryAgain("timeout")) from None
         except (httpx.DecodingError, CompressedBody):
             raise Refused("answer_unreadable") from None
         except BodyTooLarge:
             raise Refused("answer_too_large") from None
         except httpx.RequestError:
-            raise MaybeSent("connection_lost") from None
+            raise (MaybeSent("connection_lost") if is_written else TryAgain("unreachable")) from None
 
 
-def _classify(answer: httpx.Response) -> None:
-    status = answer.status_code
+def _classify(answer: Answer) -> None:
+    status = answer.status
     if status < 200 or status >= 600:
         raise Refused("answer_unreadable")
     if status < 300:
@@ -127,11 +160,11 @@ class _Checked(httpx.AsyncBaseTransport):
     """Resolves a name once, checks what it means, and connects to exactly that: a name that means something else a
     moment later (DNS rebinding) changes nothing."""
 
-    def __init__(self, *, allow_private: bool) -> None:
+    def __init__(self, *, allow_private: bool, max_connections: int) -> None:
         self._allow_private = allow_private
         # A connection that is kept may be closed by the other side at the moment of its next use, and then nobody knows
         # what became of the request.
-        limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=0)
+        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=0)
         self._inner = httpx.AsyncHTTPTransport(trust_env=False, limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

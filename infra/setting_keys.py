@@ -110,6 +110,8 @@ def plain(kind: Any) -> Any:
 
 
 def _type_text(kind: Any) -> str:
+    if any(isinstance(part, type) and issubclass(part, msgspec.Struct) for part in _alternatives(kind)):
+        return "string or table"
     kind = plain(kind)
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
@@ -118,6 +120,12 @@ def _type_text(kind: Any) -> str:
     if get_origin(kind) is dict:
         return "table"
     return {str: "string", int: "integer", bool: "boolean", Path: "path"}[kind]
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """The parts of a union; none where it is not one."""
+    bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    return get_args(bare) if get_origin(bare) in (Union, types.UnionType) else ()
 
 
 def _default_text(leaf: Leaf) -> str:

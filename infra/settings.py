@@ -12,6 +12,7 @@ from ..domain.errors import Invalid
 from ..domain.ids import canonical_name
 from ..domain.principals import SERVER_COMPONENT, TURN_RUNNER
 from .redaction.rules import Rule
+from .settings_channels import AuthorizationSettings, ChannelSettings, DeliverySettings
 from .settings_conversations import AgentSettings, ConversationSettings, ToolSettings
 from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
 from .settings_section import SecretSection, Section, parse_duration
@@ -281,6 +282,9 @@ class Settings(Section, frozen=True):
     launcher: LauncherSettings = LauncherSettings()
     notify: NotifySettings = NotifySettings()
     verdicts: VerdictSettings = VerdictSettings()
+    channels: dict[str, ChannelSettings] = {}
+    authorization: AuthorizationSettings = AuthorizationSettings()
+    delivery: DeliverySettings = DeliverySettings()
 
     @property
     def has_human_issuer(self) -> bool:

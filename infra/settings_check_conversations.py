@@ -17,7 +17,8 @@ _AGENT_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 """Of a tool that models call: what all services take, with room for the names of an MCP server's tools behind it."""
 
-_CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+CALLABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+"""A Python callable, `module:function`."""
 
 
 def check_conversations(settings: Settings) -> None:
@@ -82,7 +83,7 @@ def _check_tool(name: str, tool: ToolSettings) -> None:
         )
     if tool.python is not None and tool.mcp is not None:
         raise SettingsError(f"{key}.python: set one of python and mcp.")
-    if tool.python is not None and _CALLABLE.fullmatch(tool.python) is None:
+    if tool.python is not None and CALLABLE.fullmatch(tool.python) is None:
         raise SettingsError(f"{key}.python must be module:function, such as my_module:look_up.")
     if tool.mcp is not None:
         _check_mcp(f"{key}.mcp", tool.mcp)

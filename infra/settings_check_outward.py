@@ -34,7 +34,7 @@ def check_outward(settings: Settings) -> None:
     if (verdicts.base_url is None) != (verdicts.token is None):
         raise SettingsError("verdicts.token: set both baseUrl and token, or neither.")
     if verdicts.base_url is not None:
-        _check_target("verdicts.baseUrl", verdicts.base_url, verdicts, may_ask=False)
+        check_target("verdicts.baseUrl", verdicts.base_url, allow_loopback=verdicts.allow_loopback, may_ask=False)
     if verdicts.token is not None and not (verdicts.token.isascii() and verdicts.token.isprintable()):
         raise SettingsError("verdicts.token must be visible ASCII (its value is not shown).")
 
@@ -53,23 +53,33 @@ def _check_webhook(name: str, url: str | None, secret: str | None, section: Outw
         raise SettingsError(f"{name}.secret: set both url and secret, or neither: every call is signed.")
     if url is None or secret is None:
         return
-    _check_target(f"{name}.url", url, section)
-    try:
-        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if len(key) < MIN_SECRET_BYTES:
+    check_target(f"{name}.url", url, allow_loopback=section.allow_loopback)
+    check_webhook_secret(f"{name}.secret", secret)
+
+
+def check_webhook_secret(key: str, secret: str) -> None:
+    """Raises SettingsError where it is no secret of Standard Webhooks."""
+    if len(webhook_key(secret)) < MIN_SECRET_BYTES:
         raise SettingsError(
-            f"{name}.secret must be {SECRET_PREFIX} and the base64 of {MIN_SECRET_BYTES} bytes or more, such as"
+            f"{key} must be {SECRET_PREFIX} and the base64 of {MIN_SECRET_BYTES} bytes or more, such as"
             " `openssl rand -base64 32` gives (its value is not shown)."
         )
 
 
-def _check_target(key: str, url: str, section: OutwardSection, *, may_ask: bool = True) -> None:
+def webhook_key(secret: str) -> bytes:
+    """The key that a secret of Standard Webhooks stands for; empty where it is none."""
+    try:
+        return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def check_target(key: str, url: str, *, allow_loopback: bool, may_ask: bool = True) -> None:
+    """Raises SettingsError where a service cannot be called there. key: of the URL, beside its allowLoopback."""
     scheme, host = split_url(key, url, may_ask=may_ask)
-    if section.allow_loopback:
+    if allow_loopback:
         return
-    place = key.partition(".")[0]
+    place = key.rpartition(".")[0]
     if scheme != "https":
         raise SettingsError(f"{key} must be https; for a host on this machine set {place}.allowLoopback = true.")
     if is_loopback(host):

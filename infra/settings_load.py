@@ -15,6 +15,7 @@ import platformdirs
 from .redaction.rules import Rule, RuleError, check_rules, parse_rules
 from .setting_keys import Leaf, item_of, leaves, plain
 from .settings import ENV_PREFIX, Settings, SettingsError, is_canonical, is_loopback
+from .settings_check_channels import check_channels
 from .settings_check_conversations import check_conversations
 from .settings_check_issuers import check_issuers
 from .settings_check_outward import check_outward
@@ -244,6 +245,7 @@ def _check(settings: Settings) -> None:
     _check_redaction(settings)
     check_outward(settings)
     check_conversations(settings)
+    check_channels(settings)
     limits = settings.limits
     if limits.text_bytes > limits.payload_bytes:
         raise SettingsError("limits.textBytes must not exceed limits.payloadBytes: such a text could not be stored.")

@@ -39,10 +39,15 @@ class SignedWebhook:
         body = msgspec.json.encode({"type": kind, "timestamp": stamp, "data": data})
         if len(body) > MAX_BODY_BYTES:
             raise Refused("body_too_large")
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": message_id,
-            "webhook-timestamp": str(int(now.timestamp())),
-            "webhook-signature": self._signer.sign(message_id, now, body.decode()),
-        }
+        headers = signed_headers(self._signer, message_id, now, body)
         await self._client.call("POST", self._url, headers=headers, content=body)
+
+
+def signed_headers(signer: Webhook, message_id: str, now: datetime, body: bytes) -> dict[str, str]:
+    """The headers of a call with a JSON body. now: with the zone UTC; message_id: the same for every attempt."""
+    return {
+        "content-type": "application/json",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": signer.sign(message_id, now, body.decode()),
+    }

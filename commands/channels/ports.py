@@ -114,3 +114,15 @@ class Channel(Protocol):
     async def look_up(self, address: Address, key: str) -> bool | None:
         """Whether the platform has what was sent under that key; None where it cannot tell."""
         ...
+
+
+class InboxRows(Protocol):
+    """What channels of kind web push to: this server's own inbox (http.md, GET /v1/inbox)."""
+
+    async def put(self, tenant: str, channel: str, address: Address, payload: Mapping[str, Any], key: str) -> None:
+        """Store one part. The same key again changes nothing. Raises a MinutebookError where it is not stored."""
+        ...
+
+    async def has(self, tenant: str, key: str) -> bool:
+        """Whether a part of that key was stored, also where it has gone since."""
+        ...

@@ -1,0 +1,1 @@
+"""Channels: one module for each kind of way in and out (delivery.md)."""
