@@ -11,7 +11,7 @@ from ...domain.conversations.inspections import AUDIT_EVENTS, HistoryInspected, 
 from ...domain.conversations.state import Conversation
 from ...domain.errors import Forbidden, NotVisible, Unavailable
 from ...domain.ids import is_conversation_id
-from ...domain.principals import Caller
+from ...domain.principals import Caller, Principal
 from ..beside import Admit
 from ..dispatcher import Dispatcher
 from ..mailbox import Decided
@@ -61,10 +61,10 @@ class Inspections:
         if not is_conversation_id(conversation_id):
             raise NotVisible
         found: list[tuple[Conversation, Head]] = []
+        who = identity_of(caller)
 
         def authorize(state: Conversation, head: Head) -> None:
-            is_theirs = state.owner == identity_of(caller)
-            if head.tenant != caller.tenant or not (is_theirs or state.mode == "shared"):
+            if head.tenant != caller.tenant or not (state.owner == who or state.mode == "shared"):
                 raise NotVisible
 
         def decide(state: Conversation, head: Head) -> Decided:
@@ -74,13 +74,13 @@ class Inspections:
         kind = conversation_kind(self._means.scribe.keyring, conversation_id)
         await self._means.dispatcher.run(kind, stream_of(conversation_id), authorize, decide)
         state, head = found[-1]
-        looked = Looked(head.id, state, head.version, head.chain)
+        looked = Looked(head.id, state, head.version, head.chain, who)
         return Looks(looked, is_auditor=state.mode == "shared")
 
     async def look_back(self, caller: Caller, conversation_id: str) -> Looks:
         """As `look`, for the owner and the auditors alone. Raises Forbidden for the other participants."""
         looks = await self.look(caller, conversation_id)
-        if not looks.is_auditor and looks.looked.conversation.owner != identity_of(caller):
+        if not looks.is_auditor and looks.looked.conversation.owner != looks.looked.who:
             raise Forbidden("Only the owner and auditors look into the past of a conversation.")
         return looks
 
@@ -97,11 +97,9 @@ class Inspections:
         Raises RateLimited, Unavailable.
         """
         self._means.admit(caller)()
-        conversation_id, by = looks.looked.conversation.id, caller.delegate or caller.principal
-        inspected = HistoryInspected(
-            identity_of(caller), viewer, self._means.policy, kid="", mac="", as_of=as_of, ord=ord_
-        )
-        decision, stream = inspect(inspected, by), f"{AUDIT}:{conversation_id}"
+        by, stream = looks.looked.who, f"{AUDIT}:{looks.looked.conversation.id}"
+        inspected = HistoryInspected(by, viewer, self._means.policy, kid="", mac="", as_of=as_of, ord=ord_)
+        decision = inspect(inspected, Principal.parse(by.actor))
 
         def decide(_: Trail, head: Head) -> Decided:
             return self._means.scribe.encode(stream, head.version, decision)
