@@ -17,6 +17,7 @@ from ..commands.attendance import Attendance
 from ..commands.beside import Beside, Presence
 from ..commands.dispatcher import Dispatcher, Fingerprints
 from ..commands.rooms import Rooms
+from ..infra.clearance import ClearancePolicy
 from ..infra.database import Database
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.census import CensusTaker
@@ -24,7 +25,7 @@ from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.forks import PostgresForks
 from ..infra.postgres.holds import PostgresHolds
 from ..infra.postgres.listen import Listener, Wake
-from ..infra.postgres.pool import make_pool, verify_role
+from ..infra.postgres.pool import Pool, make_pool, verify_role
 from ..infra.postgres.presence import PostgresPresence
 from ..infra.postgres.projector import Projector
 from ..infra.postgres.readiness import Readiness
@@ -104,15 +105,7 @@ async def serve_http(
 ) -> None:
     """Serve until `stop` is set, then drain: streams get `reconnect`, commands under way their answer."""
     async with contextlib.AsyncExitStack() as stack:
-        pool = make_pool(
-            database.url("app"),
-            "app",
-            max_size=settings.database.pool_size,
-            statement_timeout_ms=settings.database.statement_timeout_ms,
-        )
-        await verify_role(database.url("app"), "app")
-        await pool.open(wait=True)
-        stack.push_async_callback(pool.close)
+        pool = await _pool(settings, database, stack)
         redactor = redactor_of(settings)
         metrics = Metrics(redactor.rule_ids)
         # Each writer keeps a connection: most are for everybody else.
@@ -127,6 +120,7 @@ async def serve_http(
         bridges = Bridges(store, settings.limits.run_requests)
         bridges.start()
         stack.push_async_callback(bridges.close)
+        clearance = ClearancePolicy(settings.clearance, settings.config_dir or settings.data_dir)
         verifier = TokenVerifier(settings)
         await verifier.start()
         stack.push_async_callback(verifier.close)
@@ -161,6 +155,7 @@ async def serve_http(
             attendance,
             metrics,
             conversations,
+            clearance,
         )
         metrics.issuers(verifier.key_ages)
         metrics.gauges(_gauges(hub, dispatcher, listener, appender))
@@ -180,6 +175,20 @@ async def serve_http(
         await runner.close()
         await _drain(dispatcher, appender, settings.server.drain_seconds - CUT_OFF_S)
         await serving
+
+
+async def _pool(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> Pool:
+    """The connections of the process, open until the stack is."""
+    pool = make_pool(
+        database.url("app"),
+        "app",
+        max_size=settings.database.pool_size,
+        statement_timeout_ms=settings.database.statement_timeout_ms,
+    )
+    await verify_role(database.url("app"), "app")
+    await pool.open(wait=True)
+    stack.push_async_callback(pool.close)
+    return pool
 
 
 def _to_all(*wakes: Wake) -> Wake:

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from ..commands.attendance import Attendance
+from ..commands.conversations.ports import Clearance
 from ..commands.rooms import Rooms
 from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.store import PostgresStore
@@ -36,3 +37,4 @@ class Services(msgspec.Struct, frozen=True):
     attendance: Attendance
     metrics: Metrics
     conversations: ConversationServices
+    clearance: Clearance

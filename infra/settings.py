@@ -13,6 +13,7 @@ from ..domain.ids import canonical_name
 from ..domain.principals import SERVER_COMPONENT, TURN_RUNNER
 from .redaction.rules import Rule
 from .settings_channels import AuthorizationSettings, ChannelSettings, DeliverySettings
+from .settings_clearance import ClearanceSettings
 from .settings_conversations import AgentSettings, ConversationSettings, ToolSettings
 from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
 from .settings_section import SecretSection, Section, parse_duration
@@ -168,13 +169,6 @@ class GroupSettings(Section, frozen=True):
         str, Meta(min_length=1, description="Its people watch every room of their tenant and create rooms.")
     ] = "agents-member"
     auditor: Annotated[str, Meta(min_length=1, description="Its people export.")] = "agents-auditor"
-
-
-class ClearanceSettings(Section, frozen=True):
-    """`[clearance]`: which labels a caller's token grants."""
-
-    groups: Annotated[dict[str, tuple[str, ...]], Meta(description="Group to labels.")] = {}
-    claims: Annotated[dict[str, dict[str, tuple[str, ...]]], Meta(description="Claim, its value, to labels.")] = {}
 
 
 class LimitSettings(Section, frozen=True):

@@ -77,7 +77,11 @@ class ConversationSettings(SecretSection, frozen=True):
         Meta(description="Earlier keys, which still verify what waits; the newest first.", extra={"secret": True}),
     ] = ()
     claims: Annotated[
-        tuple[NonEmpty, ...], Meta(max_length=16, description="Claims of the token that an envelope carries.")
+        tuple[NonEmpty, ...],
+        Meta(
+            max_length=16,
+            description="Claims of the token that an envelope carries, beside groups and those of clearance.",
+        ),
     ] = ()
     retention_days: Annotated[
         int, Meta(ge=1, le=9999, description="Days that a conversation is kept after it was closed.")

@@ -14,8 +14,9 @@ import platformdirs
 
 from .redaction.rules import Rule, RuleError, check_rules, parse_rules
 from .setting_keys import Leaf, item_of, leaves, plain
-from .settings import ENV_PREFIX, Settings, SettingsError, is_canonical, is_loopback
+from .settings import ENV_PREFIX, Settings, SettingsError, is_loopback
 from .settings_check_channels import check_channels
+from .settings_check_clearance import check_clearance
 from .settings_check_conversations import check_conversations
 from .settings_check_issuers import check_issuers
 from .settings_check_outward import check_outward
@@ -241,7 +242,7 @@ def _check(settings: Settings) -> None:
     _check_database(settings)
     check_issuers(settings.issuers)
     _check_development(settings)
-    _check_clearance(settings)
+    check_clearance(settings)
     _check_redaction(settings)
     check_outward(settings)
     check_conversations(settings)
@@ -286,21 +287,6 @@ def _check_development(settings: Settings) -> None:
         raise SettingsError("development must not be true while server.host is not a loopback address: remove it.")
     if settings.has_human_issuer:
         raise SettingsError("development must not be true beside an issuer for people: remove one of them.")
-
-
-def _check_clearance(settings: Settings) -> None:
-    clearance = settings.clearance
-    granted = {f"clearance.groups.{name}": labels for name, labels in clearance.groups.items()}
-    for claim, values in clearance.claims.items():
-        granted |= {f"clearance.claims.{claim}.{value}": labels for value, labels in values.items()}
-    granted |= {
-        f"tools.{name}.dataClass": (tool.data_class,)
-        for name, tool in settings.tools.items()
-        if tool.data_class is not None
-    }
-    for key, labels in granted.items():
-        if not all(is_canonical(label) for label in labels):
-            raise SettingsError(f"{key}: a label must not be empty, have white space around it or control characters.")
 
 
 def _rules_of(path: Path, label: str) -> tuple[Rule, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from ..domain.principals import Principal
-from .settings import ClearanceSettings
+from .settings_clearance import GROUPS
 
 MAX_ACTORS = 8
 """Actors behind each other in one token; the ones behind the first are history, and are none of the identity."""
@@ -54,11 +54,14 @@ def named_claims(claims: Mapping[str, Any], names: Iterable[str]) -> dict[str, t
     return found
 
 
-def labels_of(claims: Mapping[str, Any], groups: frozenset[str], clearance: ClearanceSettings) -> frozenset[str]:
-    """The clearance labels that groups and claims grant."""
-    labels = {label for group in groups for label in clearance.groups.get(group, ())}
-    for claim, granted in clearance.claims.items():
-        value = claims.get(claim)
-        held: list[object] = cast("list[object]", value) if isinstance(value, list) else [value]
-        labels.update(label for item in held if isinstance(item, str) for label in granted.get(item, ()))
-    return frozenset(labels)
+def viewer_claims(
+    claims: Mapping[str, Any], groups: frozenset[str], names: Iterable[str]
+) -> dict[str, tuple[str, ...]]:
+    """What is known of a caller beside who it is: the named claims, and `groups` as the issuer's settings read them.
+
+    A claim of the token that only happens to be called `groups` is none of it.
+    """
+    found = named_claims(claims, (name for name in names if name != GROUPS))
+    if groups:
+        found[GROUPS] = tuple(sorted(groups))
+    return found

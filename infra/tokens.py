@@ -22,7 +22,7 @@ from ..domain.principals import Caller, Principal
 from .dev_issuer import ALGORITHM, AUDIENCE, MAX_TTL_S, DevelopmentIssuer
 from .jwks import FileKeys, HttpKeys, KeyFetcher, KeySource, KeyTiming, PublicKey
 from .settings import RESERVED_COMPONENTS, IssuerSettings, Settings
-from .token_claims import ActError, delegate_of, labels_of, named_claims
+from .token_claims import ActError, delegate_of, viewer_claims
 
 LEEWAY_S = 30
 """Clock difference that is forgiven on exp, nbf and iat."""
@@ -295,12 +295,15 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
     if own is None and principal.kind == "agent" and room is None:
         raise _RefusedError("room")
     groups = _groups(claims.get("groups" if own is None else own.groups_claim))
+    tenant = _tenant(claims, own)
+    clearance = settings.clearance.of(tenant)
+    known = viewer_claims(claims, groups, (*settings.conversations.claims, *clearance.claims))
     is_human = principal.kind == "human"
     return Caller(
         principal=principal,
-        tenant=_tenant(claims, own),
+        tenant=tenant,
         groups=groups,
-        labels=labels_of(claims, groups, settings.clearance),
+        labels=clearance.granted(known),
         room_id=room,
         run_role=role,
         is_admin=is_human and settings.groups.admin in groups,
@@ -310,7 +313,7 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
         is_development=own is None,
         expires_at=expires_at,
         delegate=delegate_of(claims, issuer.issuer, lambda sub: _named(sub, own)),
-        claims=named_claims(claims, settings.conversations.claims),
+        claims=known,
     )
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
-import sys
 import typing
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -17,6 +15,7 @@ import structlog
 
 from ...commands.conversations.ports import ToolResult, ToolSpec
 from ...domain.conversations.identity import Identity
+from ..python_callable import is_async, named_callable
 from ..settings import SettingsError
 from ..settings_conversations import ToolSettings
 from .results import MAX_PROBLEM_CHARS, answered, failed, unreadable
@@ -43,9 +42,7 @@ class PythonTool:
         self._function = function
         self._timeout_s = declared.timeout_seconds
         self._threads = threads
-        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - of an object that is callable
-        )
+        self._is_async = is_async(function)
         self._arguments, self._wants_asker = _arguments_of(f"{key}.python", name, function)
         description = (inspect.getdoc(function) or "")[:MAX_DESCRIPTION_CHARS]
         self.spec = ToolSpec(name, description, _schema_of(f"{key}.python", self._arguments))
@@ -100,19 +97,7 @@ def load_python_tool(key: str, name: str, declared: ToolSettings, folder: Path |
 
     Raises SettingsError with the key.
     """
-    module_name, _, path = (declared.python or "").partition(":")
-    if folder is not None and str(folder) not in sys.path:
-        sys.path.append(str(folder))
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:  # noqa: BLE001 - whatever the module does when it is imported
-        raise SettingsError(
-            f"{key}.python: {module_name} cannot be imported ({type(error).__name__}: {error})."
-        ) from None
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
-        raise SettingsError(f"{key}.python: {module_name} has no callable {path}; correct one of the two.")
+    found = named_callable(f"{key}.python", declared.python or "", folder)
     return PythonTool(key, name, declared, found, threads)
 
 

@@ -23,11 +23,16 @@ class Threads:
     """A thread for each call, at most so many at once; a function that never returns keeps its thread, and a stopping
     server does not wait for it."""
 
-    def __init__(self, most: int = MAX_THREADS) -> None:
+    def __init__(self, most: int = MAX_THREADS, name: str = "minutebook-tool") -> None:
         self._free = asyncio.Semaphore(most)
+        self._name = name
 
     async def run(self, call: Callable[[], Any]) -> Outcome:
         """What came of it. It goes on to its end where the caller does not."""
+        return await (await self.begin(call))
+
+    async def begin(self, call: Callable[[], Any]) -> asyncio.Future[Outcome]:
+        """As `run`, but only until there is a thread for it: what will have come of it."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Outcome] = loop.create_future()
@@ -40,8 +45,11 @@ class Threads:
                 outcome = Outcome(error=error)
             _tell(loop, self._ended, done, outcome)
 
-        threading.Thread(target=body, name="minutebook-tool", daemon=True).start()
-        return await done
+        try:
+            threading.Thread(target=body, name=self._name, daemon=True).start()
+        except RuntimeError as error:  # the system has no more of them
+            self._ended(done, Outcome(error=error))
+        return done
 
     def _ended(self, done: asyncio.Future[Outcome], outcome: Outcome) -> None:
         self._free.release()

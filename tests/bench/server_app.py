@@ -21,6 +21,7 @@ from minutebook.http.limits import Limits
 from minutebook.http.live import Hub
 from minutebook.http.metrics import Metrics
 from minutebook.http.services import Services
+from minutebook.infra.clearance import ClearancePolicy
 from minutebook.infra.database import Database
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.export_reader import ExportReader
@@ -78,6 +79,7 @@ async def _make() -> Any:
         attendance,
         metrics,
         work,
+        ClearancePolicy(settings.clearance, settings.config_dir),
     )
     return create_app(services, verifier, Readiness(pool, []))
 

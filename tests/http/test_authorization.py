@@ -209,7 +209,7 @@ def scene(server: LiveServer) -> Scene:
 def routes(tmp_path: Path) -> set[tuple[str, str]]:
     """What the application routes, but for HEAD and OPTIONS, which follow from the others."""
     nothing = cast("Any", None)
-    services = Services(Settings(data_dir=tmp_path), *[nothing] * 12)
+    services = Services(Settings(data_dir=tmp_path), *[nothing] * 13)
     router = make_router(services, nothing, serves_metrics=True)
     return {
         (method, route.path_format)

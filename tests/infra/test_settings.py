@@ -392,6 +392,12 @@ def test_insisting_on_the_development_issuer_elsewhere_stops(tmp_path: Path, res
         ("[limits]\ntextBytes = 65536\npayloadBytes = 1024", "limits.textBytes"),
         ("[clearance.groups]\nsec = ['']", "clearance.groups.sec"),
         ("[clearance.claims.dept]\nlaw = [' x']", "clearance.claims.dept.law"),
+        ("[clearance.claims.groups]\nsec = ['x']", "clearance.claims.groups"),
+        ("[clearance.tenants.acme.groups]\nsec = ['']", "clearance.tenants.acme.groups.sec"),
+        ("[clearance.tenants.' acme'.groups]\nsec = ['x']", "clearance.tenants"),
+        ("[clearance]\npython = 'cleared'", "clearance.python"),
+        ("[clearance]\npython = 'm:f'\ngroups = {a = ['b']}", "clearance.python"),
+        ("[clearance.tenants.acme]\npython = 'm:f'\nclaims = {a = {b = ['c']}}", "clearance.tenants.acme.python"),
         ("[tools.vault]\ndataClass = ' '", "tools.vault.dataClass"),
     ],
 )

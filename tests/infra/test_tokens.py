@@ -28,12 +28,12 @@ from minutebook.domain.principals import Caller, Principal
 from minutebook.infra import tokens
 from minutebook.infra.dev_issuer import KEY_NAME, MAX_TTL_S, DevelopmentIssuer
 from minutebook.infra.settings import (
-    ClearanceSettings,
     IssuerSettings,
     ServerSettings,
     Settings,
     SettingsError,
 )
+from minutebook.infra.settings_clearance import ClearanceRules, ClearanceSettings
 from minutebook.infra.settings_conversations import ConversationSettings
 from minutebook.infra.tokens import LEEWAY_S, MAX_TOKEN_BYTES, REFUSAL, TokenVerifier
 
@@ -184,6 +184,7 @@ def test_a_token_becomes_a_caller(tmp_path: Path) -> None:
         groups=frozenset({"agents-member", "x"}),
         is_member=True,
         expires_at=NOW + 600 + LEEWAY_S,
+        claims={"groups": ("agents-member", "x")},
     )
 
 
@@ -534,8 +535,27 @@ def test_labels_come_from_groups_and_claims(tmp_path: Path) -> None:
     )
     settings = settings_for(tmp_path, clearance=clearance)
     assert accepted(settings, mint(groups=["sec"], dept="law")).labels == {"secret", "internal", "privileged"}
-    assert accepted(settings, mint(dept=["law", "hr", 3, "x"])).labels == {"privileged", "personal"}
+    assert accepted(settings, mint(dept=["law", "hr", "x"])).labels == {"privileged", "personal"}
+    assert accepted(settings, mint(dept=["law", "hr", 3])).labels == frozenset()
     assert accepted(settings, mint(dept={"law": 1}, groups=["secret"])).labels == frozenset()
+
+
+def test_labels_are_those_of_the_tenants_own_section(tmp_path: Path) -> None:
+    acme = ClearanceRules(groups={"sec": ("acme-secret",)})
+    asked = ClearanceRules(python="my_module:cleared")
+    clearance = ClearanceSettings(groups={"sec": ("secret",)}, tenants={"acme": acme, "beta": asked})
+    settings = settings_for(tmp_path, clearance=clearance, tenants=(), tenant_claim="org")
+    for tenant, labels in (("acme", {"acme-secret"}), ("beta", set[str]()), ("other", {"secret"})):
+        assert accepted(settings, mint(org=tenant, groups=["sec"])).labels == labels
+
+
+def test_what_the_clearance_asks_for_is_among_the_claims(tmp_path: Path) -> None:
+    clearance = ClearanceSettings(claims={"dept": {"law": ("privileged",)}})
+    settings = settings_for(tmp_path, clearance=clearance, groups_claim="roles")
+    caller = accepted(settings, mint(dept="law", level="x", roles=["b", "a"], groups=["chosen"]))
+    assert caller.claims == {"dept": ("law",), "groups": ("a", "b")}
+    named = msgspec.structs.replace(settings, conversations=ConversationSettings(claims=("groups",)))
+    assert accepted(named, mint(groups=["chosen"])).claims == {}, "a claim that is only called groups"
 
 
 def test_who_acts_for_the_subject_is_its_delegate(tmp_path: Path) -> None:

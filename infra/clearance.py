@@ -1,0 +1,165 @@
+"""The clearance policy of the settings: labels by groups and claims, or a callable that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import UNSET
+
+from ..commands.conversations.ports import Viewer
+from .python_callable import is_async, named_callable
+from .settings import SettingsError
+from .settings_clearance import GROUPS, ClearanceSettings
+from .tools.threads import Outcome, Threads
+
+ANSWER_S = 0.25
+"""A callable that takes longer says no."""
+
+MAX_THREADS = 16
+"""Calls of callables at once in a process, those among them that hang."""
+
+WAIT_S = 1.0
+"""So long a question waits for a free thread; then the answer is no."""
+
+TELL_EVERY_S = 1.0
+"""From one line of the log about a failing callable to the next."""
+
+VERSION_DIGITS = 16
+
+Cleared = Callable[..., Any]
+"""What a callable is: `cleared(viewer, classes)`."""
+
+log = structlog.get_logger(__name__)
+
+
+class ClearancePolicy:
+    """See Clearance. One per process and loop; made before the first request.
+
+    A callable gets a viewer as a mapping with tenant, actor, onBehalfOf (None where nobody is), groups and claims, and
+    a frozenset of exactly one class; a set of classes is cleared where each of them is. Sync ones run in threads, async
+    ones in a loop of their own in such a thread, so that one that hangs holds up nobody but its own answer.
+    """
+
+    def __init__(self, settings: ClearanceSettings, folder: Path | None, answer_s: float = ANSWER_S) -> None:
+        """folder: where modules are found beside installed ones. answer_s: seconds that a callable has.
+
+        Raises SettingsError for a callable that there is not, or that does not take two arguments.
+        """
+        self.version = hashlib.sha256(msgspec.json.encode(settings, order="deterministic")).hexdigest()[:VERSION_DIGITS]
+        self._settings = settings
+        self._answer_s = answer_s
+        self._callables = {
+            rules.python: _callable(f"{key}.python", rules.python, folder)
+            for key, rules in settings.named().items()
+            if rules.python is not None
+        }
+        self._threads = Threads(MAX_THREADS, "minutebook-clearance")
+        self._begun: dict[asyncio.Future[Outcome], float] = {}
+        self._told_at = float("-inf")
+
+    def labels(self, viewer: Viewer) -> frozenset[str] | None:
+        """See Clearance."""
+        rules = self._settings.of(_tenant(viewer))
+        return None if rules.python is not None else rules.granted(viewer.claims)
+
+    async def resolve(self, viewer: Viewer, class_sets: Iterable[Collection[str]]) -> Mapping[frozenset[str], bool]:
+        """See Clearance."""
+        asked = {frozenset(each) for each in class_sets} - {frozenset()}
+        if not asked:
+            return {}
+        labels = self.labels(viewer)
+        if labels is None:
+            labels = await self._cleared(viewer, frozenset[str]().union(*asked))
+        return {each: each <= labels for each in asked}
+
+    async def _cleared(self, viewer: Viewer, classes: frozenset[str]) -> frozenset[str]:
+        """Those of the classes that the callable clears, each asked for once."""
+        function = self._callables[self._settings.of(_tenant(viewer)).python or ""]
+        each = sorted(classes)
+        answers = await asyncio.gather(*(self._ask(function, viewer, name) for name in each))
+        return frozenset(name for name, answer in zip(each, answers, strict=True) if answer is True)
+
+    async def _ask(self, function: Cleared, viewer: Viewer, name: str) -> bool:
+        if self._all_hang():
+            self._tell("all threads hang")
+            return False
+        try:
+            async with asyncio.timeout(WAIT_S):
+                coming = await self._threads.begin(
+                    partial(_asked, function, _shown(viewer), frozenset({name}), self._answer_s)
+                )
+        except TimeoutError:
+            self._tell("no thread is free")
+            return False
+        self._begun[coming] = asyncio.get_running_loop().time()
+        coming.add_done_callback(self._ended)
+        await asyncio.wait((coming,), timeout=self._answer_s)
+        if not coming.done():
+            self._tell("took too long")
+            return False
+        outcome = coming.result()
+        if outcome.error is not None:
+            # Its message could say what was asked for.
+            self._tell(type(outcome.error).__name__)
+        return outcome.error is None and outcome.value is True
+
+    def _all_hang(self) -> bool:
+        late = asyncio.get_running_loop().time() - self._answer_s
+        return len(self._begun) >= MAX_THREADS and all(begun <= late for begun in self._begun.values())
+
+    def _ended(self, coming: asyncio.Future[Outcome]) -> None:
+        self._begun.pop(coming, None)
+
+    def _tell(self, why: str) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            log.warning("a clearance callable gave no answer", why=why)
+
+
+def _callable(key: str, text: str, folder: Path | None) -> Cleared:
+    found = named_callable(key, text, folder)
+    try:
+        signature(found).bind({}, frozenset())
+    except (TypeError, ValueError):
+        raise SettingsError(f"{key}: {text} must take two arguments, the viewer and the classes.") from None
+    return found
+
+
+def _asked(function: Cleared, viewer: Mapping[str, Any], classes: frozenset[str], answer_s: float) -> bool:
+    """In a thread: whether the answer is exactly True. Raises whatever the callable does."""
+    answer = function(viewer, classes)
+    if is_async(function):
+        answer = asyncio.run(_awaited(answer, answer_s))
+    if asyncio.iscoroutine(answer):
+        answer.close()  # nobody will await it
+    return answer is True
+
+
+async def _awaited(answer: Awaitable[Any], answer_s: float) -> Any:
+    async with asyncio.timeout(answer_s):
+        return await answer
+
+
+def _tenant(viewer: Viewer) -> str:
+    return "" if viewer.identity.tenant is UNSET else viewer.identity.tenant
+
+
+def _shown(viewer: Viewer) -> dict[str, Any]:
+    """What a callable gets; made anew for each call, so that what it does to it stays without effect."""
+    identity = viewer.identity
+    return {
+        "tenant": None if identity.tenant is UNSET else identity.tenant,
+        "actor": identity.actor,
+        "onBehalfOf": None if identity.on_behalf_of is UNSET else identity.on_behalf_of,
+        "groups": tuple(viewer.claims.get(GROUPS, ())),
+        "claims": {name: tuple(values) for name, values in viewer.claims.items()},
+    }
