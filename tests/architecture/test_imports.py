@@ -201,7 +201,7 @@ def test_only_serve_looks_up_to_http_and_only_by_name() -> None:
     ]
     assert calls == [
         ("infra/cli/serve.py", "importlib.import_module('minutebook.http.process')"),
-        ("infra/tools/python_tool.py", "importlib.import_module(module_name)"),  # an operator's own
+        ("infra/python_callable.py", "importlib.import_module(module_name)"),  # an operator's own
     ]
 
 
