@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import msgspec
 
 from ..commands.conversations.handlers import Conversations
-from ..commands.conversations.ports import Agents, ConversationLog
+from ..commands.conversations.ports import Agents, Clearance, ConversationLog
 from ..commands.conversations.runner import Runner
 from ..commands.dispatcher import Dispatcher
 from ..domain.conversations.signing import Keyring
@@ -46,11 +46,14 @@ async def conversing(
     server_key: bytes,
     metrics: Metrics,
     verify: Callable[[str], Awaitable[Caller]],
+    clearance: Clearance,
 ) -> AsyncGenerator[tuple[ConversationServices, Runner]]:
     """What works at conversations in this process, and what its routes need of it. Raises SettingsError."""
     conversations = settings.conversations
     admit = PostPace(conversations.posts_per_minute).admit
-    async with conversation_work(settings, pool, store, dispatcher, redactor, server_key, admit, metrics) as work:
+    async with conversation_work(
+        settings, pool, store, dispatcher, redactor, server_key, admit, metrics, clearance
+    ) as work:
         hub = DeltaHub(work.log, work.table, store.versions, work.deltas.subscribe)
         hub.start()
         keyring, places = work.scribe.keyring, Places(conversations)

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 from ulid_transform import ulid_now
@@ -16,7 +16,7 @@ from ..commands.conversations.encoding import Scribe
 from ..commands.conversations.handlers import Conversations, Means
 from ..commands.conversations.means import RunnerMeans
 from ..commands.conversations.model_call import Limits
-from ..commands.conversations.ports import Agents, Viewer
+from ..commands.conversations.ports import Agents, Clearance
 from ..commands.conversations.runner import Runner
 from ..commands.dispatcher import Dispatcher
 from ..infra.agents import agents_of
@@ -37,20 +37,6 @@ from .metrics import Metrics
 
 ID_BITS = 130
 """Of a conversation's id."""
-
-
-class NobodyCleared:
-    """A Clearance under which nobody sees what others were answered out of restricted sources."""
-
-    version = "0" * 16
-
-    def labels(self, viewer: Viewer) -> frozenset[str]:  # noqa: ARG002 - the shape of Clearance
-        """None at all."""
-        return frozenset()
-
-    async def resolve(self, viewer: Viewer, class_sets: Iterable[Collection[str]]) -> Mapping[frozenset[str], bool]:  # noqa: ARG002
-        """A no to each."""
-        return {frozenset(each): False for each in class_sets if each}
 
 
 class ConversationWork(msgspec.Struct, frozen=True):
@@ -75,6 +61,7 @@ async def conversation_work(
     server_key: bytes,
     admit: Admit,
     metrics: Metrics,
+    clearance: Clearance,
 ) -> AsyncGenerator[ConversationWork]:
     """Everything, with its agents open; at the end the runner lets its leases go first. Raises SettingsError."""
     scribe = Scribe(conversation_keys(settings), redactor.value, ulid_now)
@@ -100,7 +87,7 @@ async def conversation_work(
             now=now,
             retention_days=conversations.retention_of,
             notes=numbers,
-            clearance=NobodyCleared(),
+            clearance=clearance,
             limits=Limits(conversations.first_delta_seconds, conversations.idle_seconds, conversations.turn_seconds),
         )
     )

@@ -130,7 +130,7 @@ async def serve_http(
         attendance = _attendance(settings, PostgresPresence(pool), stack)
         beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
         conversations, runner = await stack.enter_async_context(
-            conversing(settings, pool, store, dispatcher, redactor, key, metrics, verifier.verify)
+            conversing(settings, pool, store, dispatcher, redactor, key, metrics, verifier.verify, clearance)
         )
         listener = Listener(
             database.listen_url,

@@ -62,8 +62,11 @@ async def _make() -> Any:
     attendance.start()
     beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
     redactor = redactor_of(settings)
+    clearance = ClearancePolicy(settings.clearance, settings.config_dir)
     work = await contextlib.AsyncExitStack().enter_async_context(
-        conversation_work(settings, pool, store, dispatcher, redactor, server_key(settings), limits.admit, metrics)
+        conversation_work(
+            settings, pool, store, dispatcher, redactor, server_key(settings), limits.admit, metrics, clearance
+        )
     )
     services = Services(
         settings,
@@ -79,7 +82,7 @@ async def _make() -> Any:
         attendance,
         metrics,
         work,
-        ClearancePolicy(settings.clearance, settings.config_dir),
+        clearance,
     )
     return create_app(services, verifier, Readiness(pool, []))
 
