@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from ..domain.conversations.identity import Identity
+from ..domain.conversations.turn_events import UNCLASSIFIED
 from .settings_section import SecretSection, Section
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
@@ -23,9 +24,6 @@ MIN_KEY_BYTES = 32
 DEFAULT_SYSTEM = "You are a helpful assistant."
 
 DEFAULT_RESERVE = 4096
-
-UNCLASSIFIED = "unclassified"
-"""Data class of what a tool returns, where its settings name none."""
 
 TIKTOKEN_SUFFIX = ".tiktoken"
 TIKTOKEN = "tiktoken:"

@@ -128,6 +128,13 @@ async def rebuild(means: RunnerMeans, held: Held, running: Running) -> Prompt:
     decided, envelope = (found.get(seq) for seq in (running.context_seq, running.envelope_seq))
     if not isinstance(decided, ContextDecided) or not isinstance(envelope, EnvelopeReceived):
         raise NotOurs("the question of the turn is not in the log")
+    if (envelope.asker, envelope.id, decided.turn, decided.ord) != (
+        running.asker,
+        running.id,
+        running.turn,
+        running.ord,
+    ):
+        raise NotOurs("what the turn was taken up with is of another turn")
     state = held.state
     kept = [turn for turn in state.window if turn.user_ord in frozenset(decided.kept)]
     summary = state.summary if decided.summary else None

@@ -66,7 +66,7 @@ async def tidy(means: RunnerMeans, held: Held, turn: WindowTurn) -> None:
     try:
         execution = means.scribe.execution(held.conversation_id, question.ord, question.kid)
         steps = Steps(means.store, means.scribe, held, execution, means.retention_days(held.tenant))
-        await steps.read()
+        await steps.read(turn.turn, question.ord, turn.asker)
     except (LookupError, NotOurs):
         return  # the key is gone, or the steps are none of ours: the turn failed, and said so
     usage = {} if reply.usage is UNSET else reply.usage

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from ...domain.conversations.events import Unsigned
+from ...domain.conversations.identity import Identity
 from ...domain.conversations.turn_events import (
     TURN_EVENTS,
     AttemptStarted,
@@ -73,8 +74,13 @@ class Progress(Struct, frozen=True):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Of the tools that were called."""
+        """Of the tools that were called and have a result."""
         return tuple(sorted({label for made in self.made for each in made.ended.values() for label in each.classes}))
+
+    @property
+    def is_denied(self) -> bool:
+        """Whether the asker may not use a tool that was called."""
+        return any(each.status == "denied" for made in self.made for each in made.ended.values())
 
     def waiting(self) -> tuple[WantedCall, ...]:
         """Calls of the last answer that have no result."""
@@ -109,8 +115,11 @@ class Steps:
         self._held = held
         self._retention_days = retention_days
 
-    async def read(self) -> Progress:
-        """What is recorded. Raises NotOurs, Unavailable."""
+    async def read(self, turn: int, ord_: int, asker: Identity) -> Progress:
+        """What is recorded of that turn of the conversation's, whose question has that ord and who asked it.
+
+        Raises NotOurs, Unavailable.
+        """
         head = await self._store.head(self.stream)
         progress = Progress()
         while head is not None and progress.version < head.version:
@@ -118,11 +127,23 @@ class Steps:
                 event = self._verifier.decode(stored)
                 if isinstance(event, Opaque | Unsigned):
                     raise NotOurs(f"event {stored.seq} of the turn is not ours")
+                if isinstance(event, AttemptStarted) and not self._is_of(event, turn, ord_, asker):
+                    raise NotOurs(f"attempt {event.attempt} is of another turn")
                 progress = _further(progress, event)
         if head is not None and head.sealed and progress.ended is None:
             raise NotOurs("the turn was sealed before its end")
         self.progress = progress
         return progress
+
+    def _is_of(self, began: AttemptStarted, turn: int, ord_: int, asker: Identity) -> bool:
+        """Whether an attempt is one at that turn. One without an asker is of when only owners had turns."""
+        asked_by = began.asker if began.asker is not UNSET or self._held.state.mode == "shared" else asker
+        return (began.conversation_id, began.turn, began.ord, asked_by) == (
+            self._held.conversation_id,
+            turn,
+            ord_,
+            asker,
+        )
 
     async def record(self, event: TurnEvent, redactions: Sequence[str] = (), *, seal: bool = False) -> TurnEvent:
         """Append one step, tried again for as long as the lease is surely ours; the event as it was stored.

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
-
 from ...domain.conversations.state import Running
-from ...domain.conversations.turn_events import ToolEnded, ToolStarted, ToolStatus, WantedCall
+from ...domain.conversations.turn_events import UNCLASSIFIED, ToolEnded, ToolStarted, ToolStatus, WantedCall
 from ...domain.conversations.wording import repaired
 from .means import RunnerMeans
 from .ports import Agent, ModelError, Tool
-from .steps import Steps
+from .steps import Progress, Steps
 
 UNKNOWN_OUTCOME = "outcome unknown: the call may have run before the server stopped; it was not run again"
 
@@ -25,10 +23,16 @@ GROUPS = "groups"
 _CUT = "\n(cut: the rest of this result is too long)"
 
 
-class _Result(Struct, frozen=True):
-    status: ToolStatus
-    output: str
-    classes: tuple[str, ...] = ()
+def classes_of(agent: Agent | None, progress: Progress) -> tuple[str, ...]:
+    """The declared class of every tool that a turn called, as it was recorded with the result; of a call that was
+    started and has none, as the settings have it now."""
+    tools = {} if agent is None else {tool.spec.name: tool for tool in agent.tools}
+    cut_off = (call.name for call in progress.waiting() if call.call_id in progress.started)
+    return tuple(sorted({*progress.classes, *(_class_of(tools.get(name)) for name in cut_off)}))
+
+
+def _class_of(tool: Tool | None) -> str:
+    return UNCLASSIFIED if tool is None else tool.data_class
 
 
 class Toolbox:
@@ -58,11 +62,14 @@ class Toolbox:
         tool = self._tools.get(call.name)
         times = self._steps.progress.started.get(call.call_id, 0)
         if times and (tool is None or not tool.is_idempotent):
-            classes = () if tool is None else (tool.data_class,)
-            return await self._record(call, _Result("unknown", UNKNOWN_OUTCOME, classes))
-        refusal = self._refusal(tool, call)
-        if tool is None or refusal is not None:
-            return await self._record(call, _Result("error", refusal or ""))
+            return await self._record(call, "unknown", UNKNOWN_OUTCOME, tool)
+        if tool is None:
+            return await self._record(call, "error", "there is no such tool", tool)
+        if tool.groups and not tool.groups & self._groups:
+            return await self._record(call, "denied", "whoever asks may not use this tool", tool)
+        problem = tool.problem(call.arguments)
+        if problem is not None:
+            return await self._record(call, "error", problem, tool)
         await self._means.at("before tool start")
         await self._steps.record(ToolStarted(call.call_id, times + 1, "", ""))
         await self._means.at("after tool start")
@@ -74,22 +81,15 @@ class Toolbox:
         await self._means.at("after tool")
         if stopped.is_set():
             return False
-        return await self._record(call, _Result(result.status, result.output, (tool.data_class,)))
+        return await self._record(call, result.status, result.output, tool)
 
-    def _refusal(self, tool: Tool | None, call: WantedCall) -> str | None:
-        """Why a call is not made, for the model."""
-        if tool is None:
-            return "there is no such tool"
-        if tool.groups and not tool.groups & self._groups:
-            return "whoever asks may not use this tool"
-        return tool.problem(call.arguments)
-
-    async def _record(self, call: WantedCall, result: _Result) -> bool:
-        output = repaired(result.output)
+    async def _record(self, call: WantedCall, status: ToolStatus, output: str, tool: Tool | None) -> bool:
+        """A result, with the class of the tool that was called, whatever came of the call."""
+        output = repaired(output)
         is_cut = len(output) > MAX_OUTPUT_CHARS
         if is_cut:
             output = output[:MAX_OUTPUT_CHARS] + _CUT
         await self._means.at("before tool end")
-        await self._steps.record(ToolEnded(call.call_id, result.status, output, result.classes, "", "", is_cut))
+        await self._steps.record(ToolEnded(call.call_id, status, output, (_class_of(tool),), "", "", is_cut))
         await self._means.at("after tool end")
         return True

@@ -23,7 +23,7 @@ from .ports import MAX_ATTEMPTS, Agent, Delta, ModelError, ModelRequest
 from .reply import Reply
 from .sealing import finish
 from .steps import NotOurs, Progress, Steps
-from .tools import Toolbox
+from .tools import Toolbox, classes_of
 
 UNSIGNED = ""
 
@@ -99,7 +99,9 @@ class Turn:
         self._execution = means.scribe.execution(held.conversation_id, running.ord, running.kid)
         steps = Steps(means.store, means.scribe, held, self._execution, means.retention_days(held.tenant))
         # A turn that was taken up a moment ago has no steps: were there any, the first append would meet them.
-        progress = Progress() if self._prompt is not None else await steps.read()
+        progress = (
+            Progress() if self._prompt is not None else await steps.read(running.turn, running.ord, running.asker)
+        )
         if progress.version:
             self._steps = steps
         if self._stopped.is_set():
@@ -123,6 +125,7 @@ class Turn:
                 held.epoch,
                 UNSIGNED,
                 UNSIGNED,
+                running.asker,
             )
         )
         await means.at("after attempt")
@@ -137,9 +140,11 @@ class Turn:
         ends_at = asyncio.get_running_loop().time() + self._means.limits.turn_s
         toolbox = Toolbox(self._means, self._steps, agent, self._running, prompt.claims, ends_at)
         while True:
+            self._refuse_denied()
             for call in self._steps.progress.waiting():
                 if await self._is_stopped() or not await toolbox.run(call, self._stopped):
                     return self._interrupted(reply.text)
+                self._refuse_denied()
             progress = self._steps.progress
             if progress.made and not progress.made[-1].answer.calls:
                 return self._ended("completed", reply.text)
@@ -152,6 +157,11 @@ class Turn:
             await self._record(request, reply, heard)
             if heard.cut is not None:
                 return self._ended("completed", reply.text)
+
+    def _refuse_denied(self) -> None:
+        """In shared mode a turn that reaches for what its asker may not is over."""
+        if self._held.state.mode == "shared" and self._steps is not None and self._steps.progress.is_denied:
+            raise _Failed("denied", "the asker may not use a tool that was called")
 
     def _next_request(self, agent: Agent, prompt: Prompt, progress: Progress) -> Request:
         if len(progress.made) >= agent.max_steps:
@@ -254,7 +264,7 @@ class Turn:
             status,
             text,
             progress.attempts,
-            progress.classes,
+            classes_of(self._means.agents.get(self._held.state.agent), progress),
             reason,
             error_id,
             usage or UNSET,

@@ -212,7 +212,7 @@ def result_text(result: tuple[ToolStatus, str] | None) -> str:
     if status == "unknown":
         return UNKNOWN
     shown = output if output.strip() else NO_OUTPUT
-    return f"error: {shown}" if status == "error" else shown
+    return f"error: {shown}" if status in ("error", "denied") else shown
 
 
 def tools_text(tools: Sequence[ToolSpec]) -> str:

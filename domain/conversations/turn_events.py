@@ -10,13 +10,18 @@ from typing import Any, ClassVar, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from ..events import Event, Opaque, Registry
+from .identity import Identity
 
-ToolStatus = Literal["ok", "error", "unknown"]
-"""How a tool call ended. unknown: it may have run, before a crash, and must not run twice."""
+ToolStatus = Literal["ok", "error", "unknown", "denied"]
+"""How a tool call ended. unknown: it may have run, before a crash, and must not run twice. denied: whoever asks may not
+use that tool."""
+
+UNCLASSIFIED = "unclassified"
+"""Data class of what a tool returns that declares none, and of a call to a tool that there is not."""
 
 
-class AttemptStarted(Event, frozen=True):
-    """A runner took the turn over; attempt 1 begins the stream. epoch: of its lease."""
+class AttemptStarted(Event, frozen=True, omit_defaults=True):
+    """A runner took the turn over; attempt 1 begins the stream. epoch: of its lease. asker: as whom the turn runs."""
 
     type: ClassVar[str] = "attempt_started"
     conversation_id: str
@@ -26,6 +31,7 @@ class AttemptStarted(Event, frozen=True):
     epoch: int
     kid: str
     mac: str
+    asker: Identity | UnsetType = UNSET
 
 
 class WantedCall(Struct, frozen=True, rename="camel"):

@@ -7,16 +7,16 @@ from typing import Any
 
 from conversation_desk import Desk
 from conversation_scenes import Log
-from minutebook.commands.conversations.kind import conversation_kind, stream_of
+from minutebook.commands.conversations.kind import Verifier, conversation_kind, stream_of, turn_stream_of
 from minutebook.commands.conversations.ports import CallDelta, ModelPart, ModelRequest, TextDelta, ToolResult, ToolSpec
 from minutebook.commands.mailbox import Decided
 from minutebook.commands.ports import Creation, Head
-from minutebook.domain.conversations.commands import SendTurn
-from minutebook.domain.conversations.decide import Received, send_turn
+from minutebook.domain.conversations.commands import InterruptTurn, SendTurn
+from minutebook.domain.conversations.decide import Received, interrupt_turn, send_turn
 from minutebook.domain.conversations.events import ConversationStarted, ParticipantAdded
 from minutebook.domain.conversations.identity import Identity, identity_of
 from minutebook.domain.conversations.state import Conversation
-from minutebook.domain.conversations.turn_events import WantedCall
+from minutebook.domain.conversations.turn_events import TURN_EVENTS, WantedCall
 from minutebook.domain.decisions import Decision, NewEvent
 from minutebook.domain.principals import Caller, Principal
 from ulid_transform import ulid_now
@@ -61,6 +61,29 @@ async def ask(here: Desk, conversation: str, caller: Caller, text: str, **fields
     answer = await here.dispatcher.run(kind, stream, lambda state, head: None, decide, status=202)
     here.runner.poke(conversation)
     return answer.body["id"]
+
+
+async def stop(here: Desk, conversation: str, caller: Caller) -> None:
+    """Somebody's stop of their running turn."""
+    received = Received(identity_of(caller), caller.principal, here.runner_means.now(), {}, ulid_now(), 64)
+    stream = stream_of(conversation)
+
+    def decide(state: Conversation, head: Head) -> Decided:
+        return here.scribe.encode(stream, head.version, interrupt_turn(state, InterruptTurn(), received))
+
+    kind = conversation_kind(here.scribe.keyring, conversation)
+    await here.dispatcher.run(kind, stream, lambda state, head: None, decide, status=202)
+    here.runner.poke(conversation)
+
+
+async def steps_of(here: Desk, conversation: str, ord_: int = 1) -> list[Any]:
+    """The steps of the turn whose question has that ord."""
+    question = next(each for each in await here.records(conversation) if each.ord == ord_)
+    stream = turn_stream_of(here.scribe.execution(conversation, ord_, question.kid))
+    head = await here.store.head(stream)
+    assert head is not None
+    verifier = Verifier(here.scribe.keyring, stream, TURN_EVENTS)
+    return [verifier.decode(each) for each in await here.store.read_for_fold(head.id, 0, 1000)]
 
 
 async def answered(here: Desk, conversation: str, caller: Caller, text: str, **fields: Any) -> Any:
