@@ -27,4 +27,4 @@ async def read_ledger(talks: ConversationServices, looked: Looked, turn: int) ->
 def _present(agent: Agent | None) -> Present | None:
     if agent is None:
         return None
-    return Present(agent.system, tools_text([tool.spec for tool in agent.tools]), agent.provider.name)
+    return Present(agent.system, tools_text(agent.offered), agent.provider.name)

@@ -1,4 +1,4 @@
-"""What goes by its age beside the log of conversations: replies on their way, and days of token ceilings."""
+"""What goes by its age beside the log of conversations: replies on their way, days of token ceilings, and memories."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from ..commands.jobs import Sweep
 from ..infra.database import Database
 from ..infra.postgres.deltas_table import PostgresDeltaTable
+from ..infra.postgres.memories import PostgresMemories
 from ..infra.postgres.pool import make_pool
 from ..infra.postgres.token_ceiling import PostgresTokenCeiling
 from ..infra.settings import Settings
 
 DELTAS_EVERY_S = 60
 TOKENS_EVERY_S = 86_400
+MEMORIES_EVERY_S = 86_400
 
 
 async def conversation_sweeps(
@@ -32,4 +34,5 @@ async def conversation_sweeps(
     return (
         Sweep("deltas", DELTAS_EVERY_S, PostgresDeltaTable(pool).expire),
         Sweep("tokens", TOKENS_EVERY_S, PostgresTokenCeiling(pool).expire),
+        Sweep("memories", MEMORIES_EVERY_S, PostgresMemories(pool, b"").expire),
     )

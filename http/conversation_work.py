@@ -24,6 +24,7 @@ from ..infra.conversation_keys import conversation_keys
 from ..infra.deltas import Deltas
 from ..infra.postgres.conversation_log import PostgresConversationLog
 from ..infra.postgres.deltas_table import PostgresDeltaTable
+from ..infra.postgres.memories import PostgresMemories
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.token_ceiling import PostgresTokenCeiling
@@ -88,6 +89,7 @@ async def conversation_work(
             retention_days=conversations.retention_of,
             notes=numbers,
             clearance=clearance,
+            memories=PostgresMemories(pool, server_key),
             limits=Limits(conversations.first_delta_seconds, conversations.idle_seconds, conversations.turn_seconds),
         )
     )

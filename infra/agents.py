@@ -97,6 +97,7 @@ def _agent(name: str, made: _Made, toolbox: Toolbox) -> Agent:
         tokens_per_turn=declared.turn_ceiling,
         tokens_per_day=declared.budget.tokens_per_day or 0,
         digest=_digest_of(declared, tools),
+        memory="" if declared.memory is None else declared.memory.scope,
     )
 
 

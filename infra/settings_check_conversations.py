@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ..commands.conversations.ports import MEMORY_SPECS
 from ..domain.errors import Invalid
 from ..domain.principals import Principal
 from .settings import Settings, SettingsError, is_canonical, is_loopback
@@ -14,6 +15,9 @@ ECHO = "echo"
 """The agent that a development server always has."""
 
 _AGENT_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_MEMORY_SCOPE = re.compile(r"asker|constant:[a-z][a-z0-9_-]{0,63}")
+_MEMORY_TOOLS = frozenset(each.name for each in MEMORY_SPECS)
+
 _TOOL_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 """Of a tool that models call: what all services take, with room for the names of an MCP server's tools behind it."""
 
@@ -120,6 +124,8 @@ def _check_agent(key: str, agent: AgentSettings) -> None:
     _check_service(key, agent)
     if agent.reserved >= agent.context_window:
         raise SettingsError(f"{key}.reserveOutputTokens must be less than contextWindow: no prompt would fit.")
+    if agent.memory is not None and _MEMORY_SCOPE.fullmatch(agent.memory.scope) is None:
+        raise SettingsError(f"{key}.memory.scope must be asker, or constant: and a name of a to z, 0 to 9, - and _.")
     if agent.counter != "heuristic" and (agent.counter == TIKTOKEN or not agent.counter.startswith(TIKTOKEN)):
         raise SettingsError(f"{key}.counter must be heuristic, or {TIKTOKEN} and an encoding or a file.")
 
@@ -133,6 +139,8 @@ def _check_tools_of(key: str, agent: AgentSettings, settings: Settings) -> None:
             raise SettingsError(f"{key}: there is no tool {name}; declare it as [tools.{name}], or remove it here.")
         if not tool.is_callable:
             raise SettingsError(f"{key}: [tools.{name}] does not say where the tool is; set its python or its mcp.")
+        if agent.memory is not None and (name in _MEMORY_TOOLS or (name == "memory" and tool.mcp is not None)):
+            raise SettingsError(f"{key}: {name} has a name of the agent's memory; declare the tool under another.")
         if tool.approval == "human":
             raise SettingsError(
                 f"{key}: {name} needs a person's approval of each call, and a conversation has nobody to ask;"

@@ -25,6 +25,9 @@ DEFAULT_SYSTEM = "You are a helpful assistant."
 
 DEFAULT_RESERVE = 4096
 
+MEMORY_OF_ASKER = "asker"
+"""Scope of a memory that is each asker's own."""
+
 TIKTOKEN_SUFFIX = ".tiktoken"
 TIKTOKEN = "tiktoken:"
 """Begins a counter that is one of tiktoken's encodings."""
@@ -151,6 +154,18 @@ class BudgetSettings(Section, frozen=True):
     )
 
 
+class MemorySettings(Section, frozen=True):
+    """`[agents.<name>.memory]`: what the agent keeps from one conversation to the next, with tools of its own."""
+
+    scope: Annotated[
+        str,
+        Meta(
+            description="Whose it is: asker, each asker's own; or constant: and a name, one of all who ask agents with"
+            " it, in conversations of one person alone."
+        ),
+    ] = MEMORY_OF_ASKER
+
+
 class AgentSettings(SecretSection, frozen=True):
     """`[agents.<name>]`: an agent that the server runs."""
 
@@ -171,6 +186,7 @@ class AgentSettings(SecretSection, frozen=True):
         NonEmpty | None, Meta(description="The agent that sums up what no longer fits; unset: it is left out.")
     ] = None
     budget: BudgetSettings = BudgetSettings()
+    memory: MemorySettings | None = None
     base_url: Annotated[
         NonEmpty | None, Meta(description="Where its model is served, such as http://127.0.0.1:8000/v1.")
     ] = None

@@ -79,7 +79,7 @@ async def prepare(means: RunnerMeans, held: Held, good: Good, agent: Agent) -> t
     edited = None if good.edited is None else next(each for each in turns if each.ord == good.edited.user_ord)
     asked = _asked(good.envelope, edited)
     summary = words.summary(part.summary)
-    tools = tuple(tool.spec for tool in agent.tools)
+    tools = agent.offered
     sizes = [
         Sized(turn.user_ord, turn.tokens, turn_texts(each) if turn.tokens is UNSET else ())
         for turn, each in zip(part.turns, turns, strict=True)
@@ -152,7 +152,7 @@ async def rebuild(means: RunnerMeans, held: Held, running: Running) -> Prompt:
 
 def request_of(means: RunnerMeans, held: Held, agent: Agent, prompt: Prompt, progress: Progress) -> Request | str:
     """The next request of the turn; else what it is too large for: `window` or `budget`."""
-    tools = tuple(tool.spec for tool in agent.tools)
+    tools = agent.offered
     said = sum(
         message_tokens(agent.counter, made.answer.text, _calls_text(made.answer.calls)) for made in progress.made
     )

@@ -121,7 +121,8 @@ class Conversations:
             return found
         stream = stream_of(conversation_id)
         self._refuse_secret("$.id", command.id)
-        decided = means.scribe.encode(stream, 0, start(conversation_id, command, received, means.agents))
+        unshared = frozenset(name for name, agent in means.agents.items() if not agent.shares)
+        decided = means.scribe.encode(stream, 0, start(conversation_id, command, received, means.agents, unshared))
         creation = Creation(CONVERSATION, caller.tenant, means.retention_days(caller.tenant))
         try:
             return await means.dispatcher.create(stream, creation, decided, key=idempotency, status=201)

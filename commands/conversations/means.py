@@ -12,7 +12,7 @@ from ..dispatcher import Dispatcher
 from ..ports import EventStore, Leases
 from .encoding import Scribe
 from .model_call import Limits
-from .ports import Agents, Clearance, ConversationLog, DeltaSink, SeenBy, Tokens, Work
+from .ports import Agents, Clearance, ConversationLog, DeltaSink, Memories, SeenBy, Tokens, Work
 from .reply import TextStream
 from .verified import Verified
 
@@ -57,6 +57,7 @@ class RunnerMeans(Struct, frozen=True):
     retention_days: Callable[[str], int]
     notes: Notes
     clearance: Clearance
+    memories: Memories
     limits: Limits = Limits()
     point: Callable[[str], Awaitable[None]] | None = None
     verified: Verified = field(default_factory=Verified)

@@ -256,10 +256,12 @@ class ModelProvider(Protocol):
 
 
 class ToolResult(Struct, frozen=True):
-    """What a tool answered, as data for the model; output is text or compact JSON, not redacted yet."""
+    """What a tool answered, as data for the model; output is text or compact JSON, not redacted yet. classes: of what
+    the output was made of, beside the tool's own."""
 
     status: Literal["ok", "error"]
     output: str
+    classes: tuple[str, ...] = ()
 
 
 class Tool(Protocol):
@@ -280,9 +282,67 @@ class Tool(Protocol):
         ...
 
 
+MEMORY_KEY_CHARS = 128
+MEMORY_TEXT_BYTES = 4096
+"""Of a note, as UTF-8 and without secrets: what stands for one may be longer than it."""
+
+_MEMORY_KEY = {"type": "string", "minLength": 1, "maxLength": MEMORY_KEY_CHARS}
+MEMORY_READ = ToolSpec(
+    "memory_read",
+    "Reads what you noted with memory_write in earlier conversations: the note with that key or, without a key, all.",
+    {"type": "object", "properties": {"key": _MEMORY_KEY}, "additionalProperties": False},
+)
+MEMORY_WRITE = ToolSpec(
+    "memory_write",
+    f"Notes a text of at most {MEMORY_TEXT_BYTES} bytes under a key for later conversations; it replaces the note that"
+    " has the key, and an empty text removes it.",
+    {
+        "type": "object",
+        "properties": {"key": _MEMORY_KEY, "text": {"type": "string"}},
+        "required": ["key", "text"],
+        "additionalProperties": False,
+    },
+)
+MEMORY_SPECS = (MEMORY_READ, MEMORY_WRITE)
+"""The tools of an agent with a memory."""
+
+CONSTANT_MEMORY = "constant:"
+"""Begins the scope of a memory that all who ask an agent share."""
+
+MemoryWritten = Literal["written", "removed", "full", "fenced"]
+"""What became of an entry. full: the scope has 256 others. fenced: another runner has the conversation."""
+
+
+class MemoryEntry(Struct, frozen=True):
+    """One note. writer: label of who asked the turn that wrote it. classes: of all that had fed that turn."""
+
+    key: str
+    text: str
+    writer: str
+    classes: tuple[str, ...] = ()
+
+
+class Memories(Protocol):
+    """What agents remember, by tenant and scope; gone with the conversation that it was written in, and 365 days after
+    it was last written. Every method but label raises Unavailable."""
+
+    def label(self, agent: str, asker: Identity) -> str:
+        """Of an agent's memory of an asker: 16 hex digits, from which nobody without the server's key gets either."""
+        ...
+
+    async def write(self, stream_id: int, epoch: int, tenant: str, scope: str, entry: MemoryEntry) -> MemoryWritten:
+        """Keep an entry, written in that conversation by the runner with that epoch; an empty text removes it."""
+        ...
+
+    async def read(self, tenant: str, scope: str) -> list[MemoryEntry]:
+        """All of a scope, the newest first."""
+        ...
+
+
 class Agent(Struct, frozen=True):
     """An agent of the settings, ready to work. tokens_per_day: 0 for no ceiling. digest: of its declaration, so that a
-    change shows in the context ledger."""
+    change shows in the context ledger. memory: whose notes it keeps: `asker`, each asker's own; CONSTANT_MEMORY and a
+    name, one of all who ask it; empty for none."""
 
     name: str
     provider: ModelProvider
@@ -296,6 +356,17 @@ class Agent(Struct, frozen=True):
     tokens_per_turn: int
     tokens_per_day: int
     digest: str
+    memory: str = ""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may be in shared conversations: one memory of all askers would carry words between them."""
+        return not self.memory.startswith(CONSTANT_MEMORY)
+
+    @property
+    def offered(self) -> tuple[ToolSpec, ...]:
+        """Every tool that its model is shown."""
+        return (*(tool.spec for tool in self.tools), *(MEMORY_SPECS if self.memory else ()))
 
 
 Agents = Mapping[str, Agent]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...domain.conversations.state import Running
 from ...domain.conversations.turn_events import UNCLASSIFIED, ToolEnded, ToolStarted, ToolStatus, WantedCall
 from ...domain.conversations.wording import repaired
 from .means import RunnerMeans
-from .ports import Agent, ModelError, Tool
+from .ports import ModelError, Tool
 from .steps import Progress, Steps
 
 UNKNOWN_OUTCOME = "outcome unknown: the call may have run before the server stopped; it was not run again"
@@ -23,12 +23,12 @@ GROUPS = "groups"
 _CUT = "\n(cut: the rest of this result is too long)"
 
 
-def classes_of(agent: Agent | None, progress: Progress) -> tuple[str, ...]:
+def classes_of(tools: Iterable[Tool], progress: Progress) -> tuple[str, ...]:
     """The declared class of every tool that a turn called, as it was recorded with the result; of a call that was
     started and has none, as the settings have it now."""
-    tools = {} if agent is None else {tool.spec.name: tool for tool in agent.tools}
+    named = {tool.spec.name: tool for tool in tools}
     cut_off = (call.name for call in progress.waiting() if call.call_id in progress.started)
-    return tuple(sorted({*progress.classes, *(_class_of(tools.get(name)) for name in cut_off)}))
+    return tuple(sorted({*progress.classes, *(_class_of(named.get(name)) for name in cut_off)}))
 
 
 def _class_of(tool: Tool | None) -> str:
@@ -42,14 +42,14 @@ class Toolbox:
         self,
         means: RunnerMeans,
         steps: Steps,
-        agent: Agent,
+        tools: Iterable[Tool],
         running: Running,
         claims: Mapping[str, Sequence[str]],
         ends_at: float,
     ) -> None:
         self._means = means
         self._steps = steps
-        self._tools = {tool.spec.name: tool for tool in agent.tools}
+        self._tools = {tool.spec.name: tool for tool in tools}
         self._running = running
         self._groups = frozenset(claims.get(GROUPS, ()))
         self._ends_at = ends_at
@@ -81,15 +81,18 @@ class Toolbox:
         await self._means.at("after tool")
         if stopped.is_set():
             return False
-        return await self._record(call, result.status, result.output, tool)
+        return await self._record(call, result.status, result.output, tool, result.classes)
 
-    async def _record(self, call: WantedCall, status: ToolStatus, output: str, tool: Tool | None) -> bool:
-        """A result, with the class of the tool that was called, whatever came of the call."""
+    async def _record(
+        self, call: WantedCall, status: ToolStatus, output: str, tool: Tool | None, made_of: Iterable[str] = ()
+    ) -> bool:
+        """A result, with the class of the tool that was called, whatever came of the call. made_of: further classes."""
         output = repaired(output)
         is_cut = len(output) > MAX_OUTPUT_CHARS
         if is_cut:
             output = output[:MAX_OUTPUT_CHARS] + _CUT
+        classes = tuple(sorted({_class_of(tool), *made_of}))
         await self._means.at("before tool end")
-        await self._steps.record(ToolEnded(call.call_id, status, output, (_class_of(tool),), "", "", is_cut))
+        await self._steps.record(ToolEnded(call.call_id, status, output, classes, "", "", is_cut))
         await self._means.at("after tool end")
         return True

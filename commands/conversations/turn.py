@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import structlog
 from msgspec import UNSET, UnsetType
@@ -18,8 +19,9 @@ from ...domain.errors import LeaseLost, MinutebookError, TimedOut, Unavailable
 from .context import Prompt, Request, rebuild, request_of, stored_envelope
 from .held import Held
 from .means import RunnerMeans
+from .memory import memory_tools
 from .model_call import Heard, ModelCall
-from .ports import MAX_ATTEMPTS, Agent, Delta, ModelError, ModelRequest
+from .ports import MAX_ATTEMPTS, Agent, Delta, ModelError, ModelRequest, Tool
 from .reply import Reply
 from .sealing import finish
 from .steps import NotOurs, Progress, Steps
@@ -138,7 +140,8 @@ class Turn:
         """Model calls and tool calls in turn, until an answer wants no tool."""
         assert self._steps is not None  # noqa: S101 - _outcome made it
         ends_at = asyncio.get_running_loop().time() + self._means.limits.turn_s
-        toolbox = Toolbox(self._means, self._steps, agent, self._running, prompt.claims, ends_at)
+        tools = self._tools(self._steps, agent, prompt.claims)
+        toolbox = Toolbox(self._means, self._steps, tools, self._running, prompt.claims, ends_at)
         while True:
             self._refuse_denied()
             for call in self._steps.progress.waiting():
@@ -157,6 +160,16 @@ class Turn:
             await self._record(request, reply, heard)
             if heard.cut is not None:
                 return self._ended("completed", reply.text)
+
+    def _tools(self, steps: Steps, agent: Agent, claims: Mapping[str, Sequence[str]]) -> tuple[Tool, ...]:
+        return (*agent.tools, *memory_tools(self._means, self._held, steps, agent, self._running, claims))
+
+    def _classes(self) -> tuple[str, ...]:
+        """Of the tools that were called, as the settings have them where no result says so."""
+        if self._steps is None:
+            return ()
+        agent = self._means.agents.get(self._held.state.agent)
+        return classes_of(() if agent is None else self._tools(self._steps, agent, {}), self._steps.progress)
 
     def _refuse_denied(self) -> None:
         """In shared mode a turn that reaches for what its asker may not is over."""
@@ -264,7 +277,7 @@ class Turn:
             status,
             text,
             progress.attempts,
-            classes_of(self._means.agents.get(self._held.state.agent), progress),
+            self._classes(),
             reason,
             error_id,
             usage or UNSET,

@@ -55,11 +55,22 @@ class Received(Struct, frozen=True):
     waiting_turns: int = MAX_WAITING_TURNS
 
 
-def start(conversation_id: str, command: StartConversation, received: Received, agents: Container[str]) -> Decision:
-    """A new conversation of the asker's. Raises Invalid for an agent that there is not; Forbidden for a shared one of
-    somebody who acts for another: each of its turns runs as its asker alone."""
+def start(
+    conversation_id: str,
+    command: StartConversation,
+    received: Received,
+    agents: Container[str],
+    unshared: Container[str] = (),
+) -> Decision:
+    """A new conversation of the asker's. Raises Invalid for an agent that there is not, and for a shared one with an
+    agent among `unshared`; Forbidden for a shared one of somebody who acts for another: each of its turns runs as its
+    asker alone."""
     if command.agent not in agents:
         raise Invalid.at("$.agent", "is no agent of this server")
+    if command.mode == "shared" and command.agent in unshared:
+        raise Invalid.at(
+            "$.agent", "has one memory of all who ask it, and none for a shared conversation; name another agent"
+        )
     if command.mode == "shared" and received.asker.on_behalf_of is not UNSET:
         raise Forbidden(NOT_MAPPED)
     started = ConversationStarted(

@@ -1342,6 +1342,52 @@ $$;
 
 ALTER FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_holder text, p_ttl_s integer) OWNER TO minutebook_owner;
 
+-- Name: memories_expire_v1(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.memories_expire_v1() RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_gone bigint;
+BEGIN
+    DELETE FROM minutebook.memories m WHERE m.updated_at <= clock_timestamp() - interval '365 days';
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    RETURN v_gone;
+END
+$$;
+
+ALTER FUNCTION minutebook.memories_expire_v1() OWNER TO minutebook_owner;
+
+-- Name: memory_write_v1(bigint, bigint, text, text, text, text, text, text[]); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.memory_write_v1(p_stream_id bigint, p_epoch bigint, p_tenant text, p_scope text, p_key text, p_text text, p_writer text, p_classes text[]) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(7215006, hashtext(p_tenant || ' ' || p_scope));
+    PERFORM FROM minutebook.leases l JOIN minutebook.streams s ON s.id = l.stream_id
+    WHERE l.stream_id = p_stream_id AND l.purpose = 'runner' AND l.epoch = p_epoch AND NOT s.sealed;
+    IF NOT FOUND THEN
+        RETURN 'fenced';
+    END IF;
+    IF p_text = '' THEN
+        DELETE FROM minutebook.memories m WHERE m.scope = p_scope AND m.tenant = p_tenant AND m.key = p_key;
+        RETURN 'removed';
+    END IF;
+    INSERT INTO minutebook.memories AS m (tenant, scope, key, text, writer, classes, stream_id)
+    SELECT p_tenant, p_scope, p_key, p_text, p_writer, p_classes, p_stream_id
+    WHERE (SELECT count(*) FROM minutebook.memories o
+           WHERE o.scope = p_scope AND o.tenant = p_tenant AND o.key <> p_key) < 256
+    ON CONFLICT ON CONSTRAINT memories_pkey DO UPDATE SET text = EXCLUDED.text, writer = EXCLUDED.writer,
+        classes = EXCLUDED.classes, stream_id = EXCLUDED.stream_id, updated_at = clock_timestamp();
+    RETURN CASE WHEN FOUND THEN 'written' ELSE 'full' END;
+END
+$$;
+
+ALTER FUNCTION minutebook.memory_write_v1(p_stream_id bigint, p_epoch bigint, p_tenant text, p_scope text, p_key text, p_text text, p_writer text, p_classes text[]) OWNER TO minutebook_owner;
+
 -- Name: name_erasure_v1(text, bigint, text, text, text[], boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) RETURNS TABLE(outcome text, stream_id bigint, named_by bigint, copies text[])
@@ -2356,6 +2402,23 @@ CREATE TABLE minutebook.log (
 
 ALTER TABLE minutebook.log OWNER TO minutebook_owner;
 
+-- Name: memories; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.memories (
+    tenant text NOT NULL,
+    scope text NOT NULL,
+    key text NOT NULL,
+    text text NOT NULL,
+    writer text NOT NULL,
+    classes text[] NOT NULL,
+    stream_id bigint NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT memories_key_size CHECK (((char_length(key) >= 1) AND (char_length(key) <= 128))),
+    CONSTRAINT memories_text_size CHECK (((octet_length(text) >= 1) AND (octet_length(text) <= 4096)))
+);
+
+ALTER TABLE minutebook.memories OWNER TO minutebook_owner;
+
 -- Name: migrations; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.migrations (
@@ -2724,6 +2787,11 @@ ALTER TABLE ONLY minutebook.leases
 ALTER TABLE ONLY minutebook.log
     ADD CONSTRAINT log_pkey PRIMARY KEY (only_row);
 
+-- Name: memories memories_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.memories
+    ADD CONSTRAINT memories_pkey PRIMARY KEY (scope, tenant, key);
+
 -- Name: migrations migrations_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.migrations
@@ -2861,6 +2929,14 @@ CREATE INDEX idempotency_created ON minutebook.idempotency USING brin (created_a
 -- Name: idempotency_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX idempotency_stream ON minutebook.idempotency USING btree (stream_id);
+
+-- Name: memories_by_age; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX memories_by_age ON minutebook.memories USING btree (updated_at);
+
+-- Name: memories_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX memories_by_stream ON minutebook.memories USING btree (stream_id);
 
 -- Name: runs_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -3050,6 +3126,11 @@ ALTER TABLE ONLY minutebook.forks
 
 ALTER TABLE ONLY minutebook.holds
     ADD CONSTRAINT holds_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: memories memories_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.memories
+    ADD CONSTRAINT memories_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: presence presence_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -3365,6 +3446,16 @@ GRANT ALL ON FUNCTION minutebook.lease_drop_v1(p_stream text, p_purpose text, p_
 REVOKE ALL ON FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_holder text, p_ttl_s integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.lease_take_v1(p_stream text, p_purpose text, p_holder text, p_ttl_s integer) TO minutebook_app;
 
+-- Name: FUNCTION memories_expire_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.memories_expire_v1() FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.memories_expire_v1() TO minutebook_app;
+
+-- Name: FUNCTION memory_write_v1(p_stream_id bigint, p_epoch bigint, p_tenant text, p_scope text, p_key text, p_text text, p_writer text, p_classes text[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.memory_write_v1(p_stream_id bigint, p_epoch bigint, p_tenant text, p_scope text, p_key text, p_text text, p_writer text, p_classes text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.memory_write_v1(p_stream_id bigint, p_epoch bigint, p_tenant text, p_scope text, p_key text, p_text text, p_writer text, p_classes text[]) TO minutebook_app;
+
 -- Name: FUNCTION name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) FROM PUBLIC;
@@ -3660,6 +3751,11 @@ GRANT SELECT(purpose) ON TABLE minutebook.leases TO minutebook_retention;
 GRANT SELECT ON TABLE minutebook.log TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.log TO minutebook_auditor;
 GRANT SELECT ON TABLE minutebook.log TO minutebook_projector;
+
+-- Name: TABLE memories; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.memories TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.memories TO minutebook_auditor;
 
 -- Name: TABLE migrations; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -225,6 +225,7 @@ def test_nobody_writes_what_is_beside_conversations_by_hand(any_database: Any, r
         "deltas": "(1, 1, 1, 0, 'x', now())",
         "token_use": "('acme', 'human:eve', '', 'echo', now()::date, 0, 0)",
         "token_reservations": "('e', 'acme', 'human:eve', '', 'echo', now()::date, 0, 0)",
+        "memories": "('acme', 's', 'k', 'x', 'w', '{}', 1, now())",
     }
     kept = ("deltas", "token_reservations") if role == "retention" else ()
     with any_database.connect("postgres") as connection:
@@ -245,7 +246,8 @@ def test_nobody_writes_what_is_beside_conversations_by_hand(any_database: Any, r
             for table in rows:
                 assert verdict(connection, f"SELECT * FROM minutebook.{table}") == "42501", table
         if role != "app":
-            for call in ("turn_work_done_v1(1, 9)", "turn_seen_v1(1, 1, 1)", "deltas_put_v1('[]')"):
+            memory = "memory_write_v1(1, 1, 'acme', 's', 'k', 'x', 'w', '{}')"
+            for call in ("turn_work_done_v1(1, 9)", "turn_seen_v1(1, 1, 1)", "deltas_put_v1('[]')", memory):
                 assert verdict(connection, f"SELECT minutebook.{call}") == "42501", call
 
 

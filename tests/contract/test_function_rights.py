@@ -46,6 +46,8 @@ CALLERS = {
     "token_reserve_v1": {"app"},
     "token_settle_v1": {"app"},
     "tokens_expire_v1": {"app"},
+    "memory_write_v1": {"app"},
+    "memories_expire_v1": {"app"},
     "is_purge_whole": {"retention"},
     "purge_stream_v1": {"retention"},
 }
@@ -71,6 +73,8 @@ DEFINERS = {
     "token_reserve_v1",
     "token_settle_v1",
     "tokens_expire_v1",
+    "memory_write_v1",
+    "memories_expire_v1",
     "is_purge_whole",
 }
 
@@ -165,6 +169,7 @@ TEMPORARY_NAMES = (
     "deltas",
     "token_use",
     "token_reservations",
+    "memories",
     "stored",
 )
 
@@ -245,9 +250,20 @@ def test_law_6_what_is_beside_conversations_ignores_the_callers_names(any_databa
             ("token_reserve_v1('f', 'acme', 'human:ada', '', 'echo', 5, 9)", False),
             ("token_settle_v1('e', 5)", True),
             ("tokens_expire_v1()", 0),
+            (f"memory_write_v1({stream}, 1, 'acme', 'a', 'k', 'x', 'a', '{{}}')", "written"),
+            (f"memory_write_v1({stream}, 2, 'acme', 'a', 'k', 'x', 'a', '{{}}')", "fenced"),
+            (f"memory_write_v1({stream}, 1, 'acme', 'a', 'l', '', 'a', '{{}}')", "removed"),
+            ("memories_expire_v1()", 0),
         ):
             assert one(app, f"SELECT minutebook.{call}") == answer, call
-    for table, rows in {"conversations": 1, "turn_work": 0, "turn_seen": 1, "deltas": 0, "token_use": 1}.items():
+    for table, rows in {
+        "conversations": 1,
+        "turn_work": 0,
+        "turn_seen": 1,
+        "deltas": 0,
+        "token_use": 1,
+        "memories": 1,
+    }.items():
         assert one(superuser, f"SELECT count(*) FROM minutebook.{table}") == rows, table
 
 

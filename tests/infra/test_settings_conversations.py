@@ -49,6 +49,7 @@ provider = "anthropic"
 apiKey = "sk-another-key-of-a-model"
 model = "tiny"
 counter = "tiktoken:o200k_base"
+memory = { scope = "constant:team" }
 [tools.vault]
 python = "my_module:vault"
 dataClass = "secret"
@@ -172,6 +173,16 @@ VAULT = "[tools.vault]\npython = 'm:f'\n"
         (AGENT + "tools = ['Bash']\n[tools.Bash]\ndataClass = 'x'", "agents.ops.tools: [tools.Bash] does not say"),
         (AGENT + "tools = ['vault', 'vault']\n" + VAULT, "agents.ops.tools names a tool twice"),
         (AGENT + "tools = ['vault']\n" + VAULT + "approval = 'human'", "agents.ops.tools: vault needs a person's"),
+        (AGENT + "memory = { scope = 'team' }", "agents.ops.memory.scope must be asker, or constant:"),
+        (AGENT + "memory = { scope = 'constant:' }", "agents.ops.memory.scope must be asker, or constant:"),
+        (
+            AGENT + "memory = {}\ntools = ['memory_read']\n[tools.memory_read]\npython = 'a:b'",
+            "agents.ops.tools: memory_read has a name of the agent's memory",
+        ),
+        (
+            AGENT + "memory = {}\ntools = ['memory']\n[tools.memory.mcp]\ncommand = ['notes']",
+            "agents.ops.tools: memory has a name of the agent's memory",
+        ),
         (AGENT + "summarizer = 'digest'", "agents.ops.summarizer: there is no agent digest"),
         (AGENT + "summarizer = 'ops'", "agents.ops.summarizer goes in a circle (ops -> ops)"),
         (

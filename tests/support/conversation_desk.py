@@ -37,6 +37,7 @@ from minutebook.domain.principals import Caller, Principal
 from minutebook.infra.models.scripted import ScriptedProvider
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.conversation_log import PostgresConversationLog
+from minutebook.infra.postgres.memories import PostgresMemories
 from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.store import PostgresStore
 from minutebook.infra.postgres.token_ceiling import PostgresTokenCeiling
@@ -175,6 +176,7 @@ class Desk:
                 "retention_days": lambda _: 90,
                 "notes": self.numbers,
                 "clearance": Policy({}),
+                "memories": PostgresMemories(pool, b"m" * 32),
                 **fields,
             }
         )

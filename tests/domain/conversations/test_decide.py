@@ -73,6 +73,15 @@ def test_only_agents_of_the_settings_start() -> None:
     starting(StartConversation("gone")).then_refused(Invalid, "$.agent")
 
 
+def test_shared_mode_an_agent_with_one_memory_of_all_starts_none() -> None:
+    command = StartConversation("echo", mode="shared")
+    log = Log()
+    with pytest.raises(Invalid):
+        start(CONVERSATION, command, log.received(), ["echo"], ["echo"])
+    assert start(CONVERSATION, command, log.received(), ["echo"], ["ops"]).events
+    assert start(CONVERSATION, StartConversation("echo"), log.received(), ["echo"], ["echo"]).events
+
+
 def test_a_message_is_one_envelope() -> None:
     log = Log().start()
     envelope = log.send("hello", message_id="m-1", edit_of=3, classes=("b", "a", "b"))
