@@ -137,6 +137,12 @@ class DigestMismatch(Conflict):
     code = "digest_mismatch"
 
 
+class NotReplayable(Conflict):
+    """The delivery cannot be sent again (409). `cause` says what stands against it."""
+
+    code = "not_replayable"
+
+
 class TooManyPending(Conflict):
     """Too many requests wait for an answer already (409)."""
 

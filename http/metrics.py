@@ -28,6 +28,7 @@ from ..commands.ports import EventRow
 from ..domain.conversations.events import CONVERSATION_EVENTS
 from ..domain.conversations.inspections import AUDIT_EVENTS
 from ..domain.conversations.turn_events import TURN_EVENTS
+from ..domain.deliveries.events import DELIVERY_EVENTS
 from ..domain.events import Origin, Unstorable
 from ..domain.jsontext import Reason
 from ..domain.principals import Principal
@@ -51,7 +52,7 @@ DECISION_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 EVENT_TYPES = sorted(
     {
         each.type
-        for registry in (ROOM_EVENTS, CONVERSATION_EVENTS, TURN_EVENTS, AUDIT_EVENTS)
+        for registry in (ROOM_EVENTS, CONVERSATION_EVENTS, TURN_EVENTS, AUDIT_EVENTS, DELIVERY_EVENTS)
         for each in registry.declared
     }
 )

@@ -1,0 +1,1 @@
+"""Planning, sending, mending and looking at deliveries (delivery.md, Durable delivery)."""

@@ -1,0 +1,1 @@
+"""One payload to one destination, decided event by event (delivery.md, Durable delivery)."""

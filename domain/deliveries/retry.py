@@ -1,0 +1,51 @@
+"""When a part is sent again, and the bounds of a delivery. Randomness and time are handed in."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from ..times import stamp
+
+MAX_PARTS = 64
+"""Of one delivery, split pieces included."""
+
+UNKNOWN_SENDS = 2
+"""Sends of a part without any known outcome, where the platform takes no key of ours."""
+
+GRACE_S = 10.0
+"""An attempt's lease is longer than its timeout by this: time to record how it ended."""
+
+DAY_S = 86_400.0
+
+
+class Policy(Struct, frozen=True):
+    """Bounds of a channel's deliveries, in seconds. attempts: sends of one part, until it is replayed.
+
+    first_s, growth, cap_s: the n-th wait is anything up to first_s * growth ** (n - 1), at most cap_s. expiry_s: from
+    the plan, or the replay. order_s: how long a delivery holds back later ones of its conversation and destination.
+    replay_s: from the death; receipt_s: from acceptance.
+    """
+
+    attempts: int = 8
+    first_s: float = 1.0
+    growth: float = 4.0
+    cap_s: float = 3600.0
+    timeout_s: float = 10.0
+    expiry_s: float = DAY_S
+    order_s: float = 600.0
+    replay_s: float = 7 * DAY_S
+    receipt_s: float = 7 * DAY_S
+
+    def wait_s(self, tries: int, draw: float, asked_s: float | None = None) -> float:
+        """The wait after so many tries; `draw` is uniform in [0, 1). What the platform asks for is honoured up to
+        cap_s, with the jitter behind it: a crowd that was told the same second does not come back in it."""
+        longest = min(self.cap_s, self.first_s * self.growth ** min(max(tries, 1) - 1, 32))
+        wait = longest * draw
+        return wait if asked_s is None else min(self.cap_s, max(0.0, asked_s) + wait)
+
+
+def after(now: datetime, seconds: float) -> str:
+    """A moment as events write it."""
+    return stamp(now + timedelta(seconds=seconds))
