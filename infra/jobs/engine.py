@@ -97,10 +97,12 @@ class JobEngine:
         *,
         backoff: Backoff | None = None,
         timing: Timing | None = None,
+        concurrency: int = CONCURRENCY,
     ) -> None:
         self._pool = pool
         self._backoff = backoff or Backoff()
         self._timing = timing or Timing()
+        self._concurrency = concurrency
         self.app: procrastinate.App = make_app(listen_url)
         self._queues = [*(self._add(job) for job in jobs), *add_sweeps(self.app, pool, sweeps)]
 
@@ -139,7 +141,7 @@ class JobEngine:
     async def _work(self, drain_s: float) -> None:
         await self.app.run_worker_async(
             queues=self._queues,
-            concurrency=CONCURRENCY,
+            concurrency=self._concurrency,
             install_signal_handlers=False,
             delete_jobs="successful",
             shutdown_graceful_timeout=drain_s,

@@ -1493,6 +1493,74 @@ $$;
 
 ALTER FUNCTION minutebook.note_conversation() OWNER TO minutebook_owner;
 
+-- Name: note_delivery(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_delivery() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    p jsonb := NEW.payload;
+    v_order text;
+BEGIN
+    IF NEW.type = 'delivery_planned' THEN
+        IF NEW.seq <> 1 OR NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'delivery') THEN
+            RETURN NULL;
+        END IF;
+        v_order := p ->> 'order';
+        INSERT INTO minutebook.deliveries (stream_id, id, tenant, channel, destination, lane, state, due_at, blocked,
+            order_key, order_until, conversation_id, run_id, correlation_id, expires_at, codec, codec_version, planned_at,
+            updated_at)
+        VALUES (NEW.stream_id, p ->> 'deliveryId', p ->> 'tenant', p ->> 'channel', p ->> 'destination', p ->> 'lane',
+            'planned', (p ->> 'dueAt')::timestamptz,
+            v_order IS NOT NULL AND EXISTS (SELECT FROM minutebook.deliveries d
+                WHERE d.order_key = v_order AND d.ended_at IS NULL),
+            v_order, (p ->> 'orderUntil')::timestamptz, p ->> 'conversationId', p ->> 'runId', p ->> 'correlationId',
+            (p ->> 'expiresAt')::timestamptz, p ->> 'codec', (p ->> 'codecVersion')::integer, NEW.ts, NEW.ts);
+        RETURN NULL;
+    ELSIF NEW.type = 'attempt_started' THEN
+        UPDATE minutebook.deliveries d SET state = 'attempting', attempts = (p ->> 'n')::integer,
+            due_at = (p ->> 'leaseUntil')::timestamptz, blocked = false, updated_at = NEW.ts
+        WHERE d.stream_id = NEW.stream_id;
+        RETURN NULL;
+    ELSIF NEW.type = 'attempt_ended' THEN
+        UPDATE minutebook.deliveries d SET state = p ->> 'state', updated_at = NEW.ts,
+            due_at = coalesce((p ->> 'nextAt')::timestamptz, d.due_at),
+            reason = CASE WHEN p ->> 'state' = 'cancelled' THEN d.reason ELSE coalesce(p ->> 'reason', '') END,
+            ended_at = CASE WHEN p ->> 'state' IN ('accepted', 'cancelled', 'dead') THEN NEW.ts END,
+            seal_at = CASE p ->> 'state' WHEN 'accepted' THEN (p ->> 'openUntil')::timestamptz WHEN 'cancelled' THEN NEW.ts END
+        WHERE d.stream_id = NEW.stream_id RETURNING CASE WHEN d.ended_at IS NOT NULL THEN d.order_key END INTO v_order;
+    ELSIF NEW.type = 'delivery_died' THEN
+        UPDATE minutebook.deliveries d SET state = 'dead', reason = p ->> 'reason', updated_at = NEW.ts, ended_at = NEW.ts,
+            blocked = false, seal_at = (p ->> 'replayUntil')::timestamptz
+        WHERE d.stream_id = NEW.stream_id RETURNING d.order_key INTO v_order;
+    ELSIF NEW.type = 'delivery_expired' THEN
+        UPDATE minutebook.deliveries d SET state = 'expired', reason = 'expired', updated_at = NEW.ts, ended_at = NEW.ts,
+            blocked = false, seal_at = NEW.ts
+        WHERE d.stream_id = NEW.stream_id RETURNING d.order_key INTO v_order;
+    ELSIF NEW.type = 'delivery_cancelled' THEN
+        UPDATE minutebook.deliveries d SET reason = p ->> 'reason', updated_at = NEW.ts,
+            state = CASE WHEN p ->> 'underWay' = 'true' THEN d.state ELSE 'cancelled' END,
+            ended_at = CASE WHEN p ->> 'underWay' = 'true' THEN NULL ELSE NEW.ts END,
+            seal_at = CASE WHEN p ->> 'underWay' = 'true' THEN NULL ELSE NEW.ts END, blocked = false
+        WHERE d.stream_id = NEW.stream_id RETURNING CASE WHEN d.ended_at IS NOT NULL THEN d.order_key END INTO v_order;
+    ELSIF NEW.type = 'delivery_replayed' THEN
+        UPDATE minutebook.deliveries d SET state = 'planned', reason = '', due_at = (p ->> 'dueAt')::timestamptz,
+            expires_at = (p ->> 'expiresAt')::timestamptz, updated_at = NEW.ts, ended_at = NULL, seal_at = NULL
+        WHERE d.stream_id = NEW.stream_id;
+        RETURN NULL;
+    ELSE
+        RETURN NULL;
+    END IF;
+    IF v_order IS NOT NULL THEN
+        PERFORM minutebook.release_order(v_order);
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_delivery() OWNER TO minutebook_owner;
+
 -- Name: note_run_or_hold(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.note_run_or_hold() RETURNS trigger
@@ -1582,6 +1650,57 @@ END
 $$;
 
 ALTER FUNCTION minutebook.refuse(p_fault text) OWNER TO minutebook_owner;
+
+-- Name: release_order(text); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.release_order(p_order text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_next bigint;
+BEGIN
+    SELECT d.place INTO v_next FROM minutebook.deliveries d
+    WHERE d.order_key = p_order AND d.ended_at IS NULL AND d.blocked ORDER BY d.place LIMIT 1;
+    IF v_next IS NULL OR EXISTS (
+        SELECT FROM minutebook.deliveries e
+        WHERE e.order_key = p_order AND e.ended_at IS NULL AND e.place < v_next
+          AND (e.order_until > clock_timestamp() OR e.state = 'attempting' OR e.due_at <= clock_timestamp()))
+    THEN
+        RETURN false;
+    END IF;
+    UPDATE minutebook.deliveries d SET blocked = false, behind = (
+        SELECT e.id FROM minutebook.deliveries e
+        WHERE e.order_key = p_order AND e.ended_at IS NULL AND e.place < v_next ORDER BY e.place LIMIT 1)
+    WHERE d.order_key = p_order AND d.place = v_next AND d.blocked;
+    RETURN FOUND;
+END
+$$;
+
+ALTER FUNCTION minutebook.release_order(p_order text) OWNER TO minutebook_owner;
+
+-- Name: release_orders_v1(text, integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.release_orders_v1(p_after text, p_limit integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_order text := p_after;
+BEGIN
+    FOR i IN 1 .. p_limit LOOP
+        SELECT d.order_key INTO v_order FROM minutebook.deliveries d
+        WHERE d.ended_at IS NULL AND d.blocked AND d.order_key > v_order ORDER BY d.order_key LIMIT 1;
+        IF v_order IS NULL THEN
+            RETURN NULL;
+        END IF;
+        PERFORM minutebook.release_order(v_order);
+    END LOOP;
+    RETURN v_order;
+END
+$$;
+
+ALTER FUNCTION minutebook.release_orders_v1(p_after text, p_limit integer) OWNER TO minutebook_owner;
 
 -- Name: restored_v1(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -2259,6 +2378,29 @@ CREATE AGGREGATE minutebook.event_chain(text, bytea, integer) (
 
 ALTER AGGREGATE minutebook.event_chain(text, bytea, integer) OWNER TO minutebook_owner;
 
+-- Name: channel_paces; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.channel_paces (
+    channel text NOT NULL,
+    tokens double precision NOT NULL,
+    at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.channel_paces OWNER TO minutebook_owner;
+
+-- Name: channel_pauses; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.channel_pauses (
+    channel text NOT NULL,
+    reason text NOT NULL,
+    actor text NOT NULL,
+    paused_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    until timestamp with time zone
+);
+
+ALTER TABLE minutebook.channel_pauses OWNER TO minutebook_owner;
+
 -- Name: conversations; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.conversations (
@@ -2270,6 +2412,82 @@ CREATE TABLE minutebook.conversations (
 );
 
 ALTER TABLE minutebook.conversations OWNER TO minutebook_owner;
+
+-- Name: deliveries; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.deliveries (
+    stream_id bigint NOT NULL,
+    place bigint NOT NULL,
+    id text NOT NULL,
+    tenant text NOT NULL,
+    channel text NOT NULL,
+    destination text NOT NULL,
+    lane text NOT NULL,
+    state text NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    blocked boolean NOT NULL,
+    behind text,
+    order_key text,
+    order_until timestamp with time zone,
+    attempts integer DEFAULT 0 NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    conversation_id text,
+    run_id text,
+    correlation_id text NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    codec text NOT NULL,
+    codec_version integer NOT NULL,
+    planned_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    seal_at timestamp with time zone,
+    has_payload boolean DEFAULT true NOT NULL,
+    is_sealed boolean DEFAULT false NOT NULL,
+    CONSTRAINT deliveries_state_known CHECK ((state = ANY (ARRAY['planned'::text, 'attempting'::text, 'waiting'::text, 'unknown'::text, 'accepted'::text, 'dead'::text, 'cancelled'::text, 'expired'::text])))
+)
+WITH (fillfactor='70');
+
+ALTER TABLE minutebook.deliveries OWNER TO minutebook_owner;
+
+-- Name: deliveries_place_seq; Type: SEQUENCE; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE minutebook.deliveries ALTER COLUMN place ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME minutebook.deliveries_place_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+-- Name: delivery_breakers; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.delivery_breakers (
+    destination text NOT NULL,
+    channel text NOT NULL,
+    failures integer NOT NULL,
+    opened integer DEFAULT 0 NOT NULL,
+    retry_at timestamp with time zone,
+    probe_until timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.delivery_breakers OWNER TO minutebook_owner;
+
+-- Name: delivery_payloads; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.delivery_payloads (
+    delivery_id text NOT NULL,
+    tenant text NOT NULL,
+    codec text NOT NULL,
+    codec_version integer NOT NULL,
+    body bytea NOT NULL,
+    key bytea,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE minutebook.delivery_payloads OWNER TO minutebook_owner;
 
 -- Name: deltas; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
@@ -2737,10 +2955,40 @@ ALTER TABLE ONLY minutebook_jobs.procrastinate_jobs ALTER COLUMN id SET DEFAULT 
 
 ALTER TABLE ONLY minutebook_jobs.procrastinate_periodic_defers ALTER COLUMN id SET DEFAULT nextval('minutebook_jobs.procrastinate_periodic_defers_id_seq'::regclass);
 
+-- Name: channel_paces channel_paces_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.channel_paces
+    ADD CONSTRAINT channel_paces_pkey PRIMARY KEY (channel);
+
+-- Name: channel_pauses channel_pauses_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.channel_pauses
+    ADD CONSTRAINT channel_pauses_pkey PRIMARY KEY (channel);
+
 -- Name: conversations conversations_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.conversations
     ADD CONSTRAINT conversations_pkey PRIMARY KEY (stream_id);
+
+-- Name: deliveries deliveries_id_key; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.deliveries
+    ADD CONSTRAINT deliveries_id_key UNIQUE (id);
+
+-- Name: deliveries deliveries_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.deliveries
+    ADD CONSTRAINT deliveries_pkey PRIMARY KEY (stream_id);
+
+-- Name: delivery_breakers delivery_breakers_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.delivery_breakers
+    ADD CONSTRAINT delivery_breakers_pkey PRIMARY KEY (destination);
+
+-- Name: delivery_payloads delivery_payloads_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.delivery_payloads
+    ADD CONSTRAINT delivery_payloads_pkey PRIMARY KEY (delivery_id);
 
 -- Name: deltas deltas_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -2906,6 +3154,66 @@ ALTER TABLE ONLY minutebook_views.transcript
 
 CREATE INDEX conversations_by_owner ON minutebook.conversations USING btree (actor, tenant, on_behalf_of, stream_id);
 
+-- Name: deliveries_blocked; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_blocked ON minutebook.deliveries USING btree (order_key, place) WHERE ((ended_at IS NULL) AND blocked);
+
+-- Name: deliveries_by_channel; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_by_channel ON minutebook.deliveries USING btree (channel, stream_id);
+
+-- Name: deliveries_by_conversation; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_by_conversation ON minutebook.deliveries USING btree (conversation_id, stream_id) WHERE (conversation_id IS NOT NULL);
+
+-- Name: deliveries_by_correlation; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_by_correlation ON minutebook.deliveries USING btree (correlation_id, stream_id);
+
+-- Name: deliveries_by_destination; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_by_destination ON minutebook.deliveries USING btree (destination, stream_id);
+
+-- Name: deliveries_by_run; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_by_run ON minutebook.deliveries USING btree (run_id, stream_id) WHERE (run_id IS NOT NULL);
+
+-- Name: deliveries_by_state; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_by_state ON minutebook.deliveries USING btree (tenant, state, stream_id) WHERE (state <> 'accepted'::text);
+
+-- Name: deliveries_by_tenant; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_by_tenant ON minutebook.deliveries USING btree (tenant, stream_id);
+
+-- Name: deliveries_due; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_due ON minutebook.deliveries USING btree (lane, due_at, place) WHERE ((ended_at IS NULL) AND (NOT blocked));
+
+-- Name: deliveries_expire; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_expire ON minutebook.deliveries USING btree (expires_at) WHERE (ended_at IS NULL);
+
+-- Name: deliveries_in_order; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_in_order ON minutebook.deliveries USING btree (order_key, place) WHERE ((ended_at IS NULL) AND (order_key IS NOT NULL));
+
+-- Name: deliveries_to_seal; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_to_seal ON minutebook.deliveries USING btree (seal_at) WHERE ((NOT is_sealed) AND (seal_at IS NOT NULL));
+
+-- Name: deliveries_with_payload; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_with_payload ON minutebook.deliveries USING btree (ended_at) WHERE (has_payload AND (ended_at IS NOT NULL));
+
+-- Name: delivery_breakers_channel; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX delivery_breakers_channel ON minutebook.delivery_breakers USING btree (channel);
+
+-- Name: delivery_payloads_created; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX delivery_payloads_created ON minutebook.delivery_payloads USING brin (created_at);
+
 -- Name: events_of_people; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX events_of_people ON minutebook.events USING btree (stream_id, origin_client, seq) WHERE (type = ANY (ARRAY['participant_added'::text, 'participant_removed'::text, 'clearance_recorded'::text]));
@@ -3042,6 +3350,12 @@ CREATE TRIGGER events_note_conversation AFTER INSERT ON minutebook.events FOR EA
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_conversation;
 
+-- Name: events events_note_delivery; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_delivery AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['delivery_planned'::text, 'attempt_started'::text, 'attempt_ended'::text, 'delivery_died'::text, 'delivery_expired'::text, 'delivery_cancelled'::text, 'delivery_replayed'::text]))) EXECUTE FUNCTION minutebook.note_delivery();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_delivery;
+
 -- Name: events events_note_run_or_hold; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_note_run_or_hold AFTER INSERT ON minutebook.events FOR EACH ROW WHEN (((new.type = 'state_changed'::text) AND (new.origin <> 'harness'::text))) EXECUTE FUNCTION minutebook.note_run_or_hold();
@@ -3116,6 +3430,11 @@ CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF sta
 
 ALTER TABLE ONLY minutebook.conversations
     ADD CONSTRAINT conversations_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: deliveries deliveries_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.deliveries
+    ADD CONSTRAINT deliveries_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: forks forks_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -3469,6 +3788,10 @@ REVOKE ALL ON FUNCTION minutebook.netstrings(p_values text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.note_conversation() FROM PUBLIC;
 
+-- Name: FUNCTION note_delivery(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_delivery() FROM PUBLIC;
+
 -- Name: FUNCTION note_run_or_hold(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.note_run_or_hold() FROM PUBLIC;
@@ -3481,6 +3804,15 @@ GRANT ALL ON FUNCTION minutebook.purge_stream_v1(p_stream_id bigint) TO minutebo
 -- Name: FUNCTION refuse(p_fault text); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.refuse(p_fault text) FROM PUBLIC;
+
+-- Name: FUNCTION release_order(p_order text); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.release_order(p_order text) FROM PUBLIC;
+
+-- Name: FUNCTION release_orders_v1(p_after text, p_limit integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.release_orders_v1(p_after text, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.release_orders_v1(p_after text, p_limit integer) TO minutebook_app;
 
 -- Name: FUNCTION restored_v1(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -3638,10 +3970,62 @@ GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_update_heartbeat_v1(worker_i
 
 REVOKE ALL ON FUNCTION minutebook.event_chain(text, bytea, integer) FROM PUBLIC;
 
+-- Name: TABLE channel_paces; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.channel_paces TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.channel_paces TO minutebook_auditor;
+
+-- Name: TABLE channel_pauses; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.channel_pauses TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.channel_pauses TO minutebook_auditor;
+
 -- Name: TABLE conversations; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT ON TABLE minutebook.conversations TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.conversations TO minutebook_auditor;
+
+-- Name: TABLE deliveries; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.deliveries TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.deliveries TO minutebook_auditor;
+
+-- Name: COLUMN deliveries.has_payload; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(has_payload) ON TABLE minutebook.deliveries TO minutebook_app;
+
+-- Name: COLUMN deliveries.is_sealed; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(is_sealed) ON TABLE minutebook.deliveries TO minutebook_app;
+
+-- Name: TABLE delivery_breakers; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.delivery_breakers TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.delivery_breakers TO minutebook_auditor;
+
+-- Name: TABLE delivery_payloads; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE ON TABLE minutebook.delivery_payloads TO minutebook_app;
+
+-- Name: COLUMN delivery_payloads.delivery_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(delivery_id) ON TABLE minutebook.delivery_payloads TO minutebook_auditor;
+
+-- Name: COLUMN delivery_payloads.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.delivery_payloads TO minutebook_auditor;
+
+-- Name: COLUMN delivery_payloads.codec; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(codec) ON TABLE minutebook.delivery_payloads TO minutebook_auditor;
+
+-- Name: COLUMN delivery_payloads.codec_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(codec_version) ON TABLE minutebook.delivery_payloads TO minutebook_auditor;
+
+-- Name: COLUMN delivery_payloads.created_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(created_at) ON TABLE minutebook.delivery_payloads TO minutebook_auditor;
 
 -- Name: TABLE deltas; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
