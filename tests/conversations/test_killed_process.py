@@ -31,7 +31,15 @@ def killed_at(point: str, url: str) -> None:
             child.stdout.close()
 
 
-@pytest.mark.parametrize(("points", "attempts"), [(("before answer",), 2), (("before model", "before reply"), 2)])
+@pytest.mark.parametrize(
+    ("points", "attempts"),
+    [
+        (("before answer",), 2),
+        (("before model", "before reply"), 2),
+        (("after take", "after answer"), 1),
+        (("after reply",), 1),
+    ],
+)
 def test_a_killed_process_is_taken_over(database: Any, points: tuple[str, ...], attempts: int) -> None:
     async def go() -> None:
         async with desk(database.url()) as here:

@@ -45,7 +45,8 @@ class LiveServer:
     """`minutebook serve` on a free port. The test process stays a user of the embedded database, so that it outlives a
     killed server and any role can look into it by `sql`.
 
-    `config` is the text of minutebook.toml, `env` additional variables, `arguments` additional options of `serve`.
+    `config` is the text of minutebook.toml, `env` additional variables, `arguments` additional options of `serve`,
+    `program` what stands before `serve`.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class LiveServer:
         config: str = "",
         env: Mapping[str, str] | None = None,
         arguments: Iterable[str] = (),
+        program: Iterable[str] = ("-m", "minutebook.infra.cli.main"),
     ) -> None:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if config:
@@ -65,6 +67,7 @@ class LiveServer:
         self._env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
         self._env |= {"TERM": "dumb", **PATIENT, **(env or {})}
         self._arguments = list(arguments)
+        self._program = list(program)
         self._database: EmbeddedPostgres | None = None
         self._issuer: DevelopmentIssuer | None = None
         self._process: subprocess.Popen[str] | None = None
@@ -89,8 +92,8 @@ class LiveServer:
             self._database = EmbeddedPostgres.open(self.data_dir)
         with self.stderr_path.open("a") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(self.data_dir),
-                 "--port", "0", *self._arguments],
+                [sys.executable, *self._program, "serve", "--data-dir", str(self.data_dir), "--port", "0",
+                 *self._arguments],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, env=self._env,
             )  # fmt: skip
         line, self._reader = _first_line(self._process, START_S)
