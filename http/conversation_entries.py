@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
     """A record. turn: 0 of a rejected one. text: empty where nobody can be said to have sent it. asker: null then.
 
     id: what the 202 of the send said. reason: why it was rejected or failed. seen: code points that the asker had
-    received of an interrupted reply.
+    received of an interrupted reply. erased: its words are gone for good.
     """
 
     cursor: str
@@ -72,6 +72,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
     error_id: str | UnsetType = UNSET
     truncated: bool | UnsetType = UNSET
     seen: int | UnsetType = UNSET
+    erased: bool | UnsetType = UNSET
 
 
 class Reader(msgspec.Struct, frozen=True):
@@ -117,6 +118,7 @@ def _entry(event: UserRecorded | ReplyRecorded, at: At) -> Entry:
             edit_of=event.edit_of,
             edit_of_turn=event.edit_of_turn,
             reason=event.reason,
+            erased=event.is_erased or UNSET,
         )
     return Entry(
         cursor,
@@ -132,4 +134,5 @@ def _entry(event: UserRecorded | ReplyRecorded, at: At) -> Entry:
         error_id=event.error_id,
         truncated=event.truncated or UNSET,
         seen=event.seen,
+        erased=event.is_erased or UNSET,
     )

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from ..commands.conversations.ports import At, ConversationLog, Delta, DeltaTable, Position
+from ..domain.conversations.erasing import NAMING
 from ..domain.conversations.events import ConversationClosed, ParticipantRemoved
 from ..domain.conversations.identity import Identity
 from ..domain.conversations.state import Conversation
@@ -163,6 +164,8 @@ class Dialogue:
         viewers."""
         for at in found:
             self.seq = at.event.seq
+            if at.event.type == NAMING:
+                self._forget()
             event = self.reader.decode(at)
             if isinstance(event, ConversationClosed):
                 self.is_closed = True
@@ -189,6 +192,12 @@ class Dialogue:
         for viewing in self.viewers.values():
             if viewing.who == who and viewing.seq < self.seq and viewing.until is None:
                 viewing.until = self.last_ord
+
+    def _forget(self) -> None:
+        """Something was erased: what is buffered may hold it, so that whoever wants it reads the log."""
+        self.messages.clear()
+        self.buffered = 0
+        self.first_ord = self.last_ord + 1
 
     def _append(self, entry: Entry) -> None:
         message = encode(entry)

@@ -75,14 +75,15 @@ async def prepare(means: RunnerMeans, held: Held, good: Good, agent: Agent) -> t
     state, claims = held.state, claims_at(good.envelope, milliseconds(means.now()))
     part = await _slice(means, state, Viewer(good.envelope.asker, claims))
     words = await Words.read(means, held, part.turns, part.summary)
-    turns = words.turns(part.turns)
-    edited = None if good.edited is None else next(each for each in turns if each.ord == good.edited.user_ord)
+    there = words.there(part.turns)
+    turns = words.turns(there)
+    edited = None if good.edited is None else next((each for each in turns if each.ord == good.edited.user_ord), None)
     asked = _asked(good.envelope, edited)
     summary = words.summary(part.summary)
     tools = agent.offered
     sizes = [
         Sized(turn.user_ord, turn.tokens, turn_texts(each) if turn.tokens is UNSET else ())
-        for turn, each in zip(part.turns, turns, strict=True)
+        for turn, each in zip(there, turns, strict=True)
     ]
     fixed = fixed_texts(agent.system, tools, summary, asked)
     fitted = fit_to_window(agent.context_window, agent.reserve_output_tokens, fixed, sizes, agent.counter)
@@ -140,10 +141,10 @@ async def rebuild(means: RunnerMeans, held: Held, running: Running) -> Prompt:
     summary = state.summary if decided.summary else None
     edited = [turn for turn in (*state.evicted, *state.window) if turn.user_ord == envelope.edit_of]
     words = await Words.read(means, held, {turn.turn: turn for turn in (*kept, *edited)}.values(), summary)
-    asked = _asked(envelope, next(iter(words.turns(edited)), None))
+    asked = _asked(envelope, next(iter(words.turns(words.there(edited))), None))
     return Prompt(
         asked,
-        tuple(words.turns(kept)),
+        tuple(words.turns(words.there(kept))),
         words.summary(summary),
         decided.tokens,
         claims_at(envelope, milliseconds(means.now())),
@@ -222,15 +223,22 @@ class Words(Struct, frozen=True):
         seqs = [seq for turn in turns for seq in (turn.user_seq, turn.reply_seq)]
         return cls(await _read(means, held, [*seqs, *([] if summary is None else [summary.seq])]))
 
+    def there(self, turns: Iterable[WindowTurn]) -> list[WindowTurn]:
+        """Those whose words were not erased: the others are left out of every prompt."""
+        gone = {seq for seq, event in self.events.items() if getattr(event, "is_erased", False)}
+        return [turn for turn in turns if gone.isdisjoint((turn.user_seq, turn.reply_seq))]
+
     def turns(self, turns: Iterable[WindowTurn]) -> list[Told]:
         """Those turns with their words. Raises NotOurs."""
         return [self._told(turn) for turn in turns]
 
     def summary(self, summary: SummaryRef | None) -> Summary | None:
-        """The summary's words. Raises NotOurs."""
+        """The summary's words; None where they were erased. Raises NotOurs."""
         if summary is None:
             return None
         recorded = self.events.get(summary.seq)
+        if isinstance(recorded, SummaryRecorded) and recorded.is_erased:
+            return None
         if not isinstance(recorded, SummaryRecorded) or recorded.text is UNSET:
             raise NotOurs("the summary is not in the log")
         return Summary(recorded.text, recorded.through_turn)

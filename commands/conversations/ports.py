@@ -74,9 +74,9 @@ class ConversationLog(Protocol):
         ...
 
     async def records(self, stream_id: int, after: int, limit: int) -> list[At]:
-        """Records, removals and the close (user_recorded, reply_recorded, participant_removed, conversation_closed)
-        behind `after`, ascending, at most `limit` of them; for whoever follows a conversation, and so is near its
-        end."""
+        """Records, removals and the close (user_recorded, reply_recorded, participant_removed, conversation_closed) and
+        what names an erasure (erasing.NAMING) behind `after`, ascending, at most `limit` of them; for whoever follows a
+        conversation, and so is near its end."""
         ...
 
     async def context_of(self, stream_id: int, turn: int) -> At | None:

@@ -47,7 +47,7 @@ async def summarize(means: RunnerMeans, held: Held, agent: Agent, summarizer: Ag
     execution = f"summary {held.conversation_id} {state.turns}"
     try:
         request = await _request(means, held, summarizer)
-        if state.owner is None or not await _reserve(means, execution, state, summarizer):
+        if request is None or state.owner is None or not await _reserve(means, execution, state, summarizer):
             return
         await means.at("before summary")
         text, usage = await _ask(means, summarizer, request, stopped)
@@ -66,10 +66,14 @@ async def summarize(means: RunnerMeans, held: Held, agent: Agent, summarizer: Ag
     await means.at("after summary")
 
 
-async def _request(means: RunnerMeans, held: Held, summarizer: Agent) -> SummaryRequest:
+async def _request(means: RunnerMeans, held: Held, summarizer: Agent) -> SummaryRequest | None:
+    """None where the words of all that waits for a summary were erased."""
     turns, before = to_summarize(held.state), common_summary(held.state)
     words = await Words.read(means, held, turns, before)
-    covered = [Covered(turn.turn, told) for turn, told in zip(turns, words.turns(turns), strict=True)]
+    there = words.there(turns)
+    if not there:
+        return None
+    covered = [Covered(turn.turn, told) for turn, told in zip(there, words.turns(there), strict=True)]
     return summary_request(
         means.scribe.keyring,
         held.conversation_id,

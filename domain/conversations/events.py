@@ -2,6 +2,7 @@
 
 Records (UserRecorded, ReplyRecorded) are the transcript. Every event is signed: an envelope by who took it in, all
 others by the runner or, the first, by who started the conversation. What is not verifiably signed is folded by nobody.
+`is_erased`: its words are gone, and this is what stays of it (erasing.py); nobody records it so.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class EnvelopeReceived(Event, frozen=True, omit_defaults=True):
     classes: tuple[str, ...] | UnsetType = UNSET
     turn: int | UnsetType = UNSET
     seen: int | UnsetType = UNSET
+    is_erased: bool = False
 
 
 class UserRecorded(Event, frozen=True, omit_defaults=True):
@@ -97,6 +99,7 @@ class UserRecorded(Event, frozen=True, omit_defaults=True):
     classes: tuple[str, ...] = ()
     reason: Rejection | UnsetType = UNSET
     digest: str | UnsetType = UNSET
+    is_erased: bool = False
 
 
 class ContextDecided(Event, frozen=True, omit_defaults=True):
@@ -148,6 +151,7 @@ class SummaryRecorded(Event, frozen=True, omit_defaults=True):
     tokens: int | UnsetType = UNSET
     reason: str | UnsetType = UNSET
     classes: tuple[str, ...] = ()
+    is_erased: bool = False
 
 
 class ReplyRecorded(Event, frozen=True, omit_defaults=True):
@@ -170,6 +174,7 @@ class ReplyRecorded(Event, frozen=True, omit_defaults=True):
     truncated: bool = False
     seen: int | UnsetType = UNSET
     usage: dict[str, int] | UnsetType = UNSET
+    is_erased: bool = False
 
 
 class EnvelopesDropped(Event, frozen=True):

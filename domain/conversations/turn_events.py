@@ -1,6 +1,7 @@
 """The steps of one turn: each is an event of `turn:<execution id>` before the next is taken (conversations.md).
 
 What a step said stays in its stream, which is sealed at the turn's end; the conversation keeps question and reply.
+`is_erased`: see events.py.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class ModelAnswered(Event, frozen=True, omit_defaults=True):
     mac: str
     cut: str | UnsetType = UNSET
     request_cut: tuple[str, ...] = ()
+    is_erased: bool = False
 
 
 class ToolStarted(Event, frozen=True):
@@ -79,6 +81,7 @@ class ToolEnded(Event, frozen=True, omit_defaults=True):
     kid: str
     mac: str
     truncated: bool = False
+    is_erased: bool = False
 
 
 class TurnEnded(Event, frozen=True):

@@ -10,6 +10,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from ...commands.conversations.ports import At, Owned
 from ...commands.ports import StoredEvent
+from ...domain.conversations.erasing import NAMING
 from ...domain.conversations.events import (
     CONTEXT_CLIENT,
     PARTICIPANT_CLIENT,
@@ -22,14 +23,14 @@ from ...domain.conversations.events import (
 )
 from ...domain.conversations.identity import Identity
 from .identities import columns
-from .reads import fetch
+from .reads import PAYLOAD_LEFT, fetch
 
 STREAM = "conversation:"
 """What the name of a conversation's stream begins with."""
 
 _EVENT = (
     "e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
-    " coalesce(e.payload::text, '{\"erased\": true}'), e.classes, e.ts"
+    f" {PAYLOAD_LEFT}, e.classes, e.ts"
 )
 _NEWEST_OF_PERSON = _EVENT.replace("e.", "p.")
 # The types as constants: what the partial index events_of_people is for must be seen when the statement is planned.
@@ -53,7 +54,7 @@ _RECORDS = (
     f"SELECT {_EVENT} FROM minutebook.events e"  # noqa: S608
     " WHERE e.stream_id = %s AND e.seq > %s AND e.type = ANY(%s) ORDER BY e.seq LIMIT %s"
 )
-_RECORD_TYPES = [UserRecorded.type, ReplyRecorded.type, ParticipantRemoved.type, ConversationClosed.type]
+_RECORD_TYPES = [UserRecorded.type, ReplyRecorded.type, ParticipantRemoved.type, ConversationClosed.type, NAMING]
 _OWNER = "c.actor = %s AND c.tenant = %s AND c.on_behalf_of = %s"
 _PLACE = (
     "SELECT c.stream_id FROM minutebook.streams s JOIN minutebook.conversations c ON c.stream_id = s.id"  # noqa: S608

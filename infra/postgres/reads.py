@@ -11,6 +11,13 @@ from psycopg_pool import AsyncConnectionPool
 from ...domain.errors import MinutebookError
 from .errors import translate
 
+PAYLOAD_LEFT = (
+    "coalesce(e.payload::text, (SELECT n.payload ->> 'left' FROM minutebook.events n WHERE n.origin_client = 'erased'"
+    " AND n.origin_key = e.seq::text AND n.stream_id = e.stream_id AND n.type = 'state_changed'"
+    " AND n.origin = 'broker'), '{\"erased\": true}')"
+)
+"""The payload of an event `e` for a fold; of an erased one what stays of it (functions/39_conversation_erasure.sql)."""
+
 
 async def fetch(
     pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],

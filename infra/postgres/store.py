@@ -13,7 +13,7 @@ from ...commands.ports import Append, Head, Outcome, Snapshot, StoredAnswer, Sto
 from ...domain.envelope import Actor, Envelope
 from .appender import Appender
 from .errors import translate
-from .reads import fetch
+from .reads import PAYLOAD_LEFT, fetch
 
 ERASED = b'{"erased": true}'
 """What stands for a payload that was erased."""
@@ -26,8 +26,8 @@ _LOAD = (
     " WHERE s.name = %s"
 )
 _FOLDED = (
-    "SELECT e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
-    " coalesce(e.payload::text, '{\"erased\": true}'), e.classes FROM minutebook.events e"
+    "SELECT e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"  # noqa: S608
+    f" {PAYLOAD_LEFT}, e.classes FROM minutebook.events e"
 )
 _FOLD = f"{_FOLDED} WHERE e.stream_id = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"
 _BACK = f"{_FOLDED} WHERE e.stream_id = %s AND e.type = %s AND e.seq >= %s AND e.seq < %s ORDER BY e.seq DESC LIMIT %s"

@@ -1258,8 +1258,15 @@ DECLARE
     v_seq text := p_payload ->> 'erasedSeq';
 BEGIN
     IF p_type <> 'state_changed' OR p_origin <> 'broker' OR p_payload ->> 'kind' IS DISTINCT FROM 'payload_erased'
-        OR p_payload - ARRAY['kind', 'erasedSeq', 'reason'] <> '{}'
+        OR p_payload - ARRAY['kind', 'erasedSeq', 'reason', 'left'] <> '{}'
         OR jsonb_typeof(p_payload -> 'erasedSeq') IS DISTINCT FROM 'number' OR v_seq !~ '^[1-9][0-9]{0,17}$'
+    THEN
+        RETURN false;
+    END IF;
+    IF p_payload ? 'left' AND (NOT (p_payload -> 'left' @> '{"isErased": true}' OR p_payload -> 'left' = '{"erased": true}')
+        OR coalesce(p_payload -> 'left' ->> 'text', '') <> '' OR coalesce(p_payload -> 'left' ->> 'output', '') <> ''
+        OR NOT EXISTS (SELECT FROM minutebook.streams s
+            WHERE s.id = p_stream_id AND s.kind IN ('conversation', 'turn')))
     THEN
         RETURN false;
     END IF;
@@ -1439,6 +1446,53 @@ END
 $$;
 
 ALTER FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) OWNER TO minutebook_owner;
+
+-- Name: name_words_erasure_v1(text, bigint, text, text, text[], jsonb, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.name_words_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_left jsonb, p_is_dry boolean) RETURNS TABLE(outcome text, stream_id bigint, named_by bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_variable
+DECLARE
+    v_stream record;
+    v_event record;
+    v_outcome text;
+    v_named_by bigint;
+BEGIN
+    IF p_is_dry THEN
+        SELECT s.id, s.version, s.held INTO v_stream FROM minutebook.streams s
+        WHERE s.name = p_stream AND s.kind IN ('conversation', 'turn');
+    ELSE
+        SELECT s.id, s.version, s.held INTO v_stream FROM minutebook.streams s
+        WHERE s.name = p_stream AND s.kind IN ('conversation', 'turn') FOR UPDATE;
+    END IF;
+    SELECT e.payload IS NULL AS is_gone, e.type IN ('envelope_received', 'user_recorded', 'reply_recorded',
+        'summary_recorded', 'model_answered', 'tool_ended') AS is_words INTO v_event
+    FROM minutebook.events e WHERE e.stream_id = v_stream.id AND e.seq = p_seq;
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 'not_found', NULL::bigint, NULL::bigint;
+        RETURN;
+    END IF;
+    SELECT n.seq INTO v_named_by FROM minutebook.events n
+    WHERE n.origin_client = 'erased' AND n.origin_key = p_seq::text AND n.stream_id = v_stream.id;
+    v_outcome := CASE WHEN NOT v_event.is_words THEN 'not_words' WHEN v_event.is_gone THEN 'gone'
+        WHEN v_stream.held THEN 'held' ELSE 'named' END;
+    IF v_outcome = 'named' AND NOT p_is_dry THEN
+        v_named_by := v_stream.version + 1;
+        -- A row without a hash is stamped as it enters (10_guard_event_insert.sql).
+        INSERT INTO minutebook.events (stream_id, seq, id, type, schema_version, actor_kind, actor_id, origin,
+            origin_client, origin_key, redactions, classes, payload)
+        VALUES (v_stream.id, v_named_by, p_id, 'state_changed', 1, 'system', 'minutebook', 'broker',
+            'erased', p_seq::text, p_redactions, '{}', jsonb_build_object('kind', 'payload_erased', 'erasedSeq', p_seq,
+                'reason', p_reason, 'left', p_left));
+        PERFORM pg_notify('minutebook', v_stream.id::text);
+    END IF;
+    RETURN QUERY SELECT v_outcome, v_stream.id, v_named_by;
+END
+$$;
+
+ALTER FUNCTION minutebook.name_words_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_left jsonb, p_is_dry boolean) OWNER TO minutebook_owner;
 
 -- Name: netstrings(text[]); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -3779,6 +3833,11 @@ GRANT ALL ON FUNCTION minutebook.memory_write_v1(p_stream_id bigint, p_epoch big
 
 REVOKE ALL ON FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.name_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_is_dry boolean) TO minutebook_eraser;
+
+-- Name: FUNCTION name_words_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_left jsonb, p_is_dry boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.name_words_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_left jsonb, p_is_dry boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.name_words_erasure_v1(p_stream text, p_seq bigint, p_id text, p_reason text, p_redactions text[], p_left jsonb, p_is_dry boolean) TO minutebook_eraser;
 
 -- Name: FUNCTION netstrings(p_values text[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -116,7 +116,7 @@ def test_law_10_after_retention_no_table_holds_a_word_of_them(
 
 
 def test_no_word_of_a_conversation_is_erased_by_itself(database: Any, log: psycopg.Connection) -> None:
-    """What is signed would be none of ours without it: a conversation goes whole, by retention."""
+    """What is signed would be none of ours without it: there is a way of its own (39_conversation_erasure.sql)."""
     name = "SELECT outcome FROM minutebook.name_erasure_v1(%s, %s, %s, 'why', '{}', true)"
     ulid = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
     with database.connect("eraser") as eraser:

@@ -1,6 +1,6 @@
 -- Whether an event may enter a sealed stream: it names an earlier one whose payload is there and that no other event names,
--- and says nothing else. Nothing but an erasure is ever appended behind a seal, and each payload is named there once. What
--- a harness pushed is none, whatever it says.
+-- and says nothing else but, of a conversation or a turn, what stays of it without its words. Nothing but an erasure is
+-- ever appended behind a seal, and each payload is named there once. What a harness pushed is none, whatever it says.
 CREATE OR REPLACE FUNCTION minutebook.is_late_erasure(
     p_stream_id bigint, p_seq bigint, p_type text, p_origin text, p_payload jsonb)
 RETURNS boolean
@@ -9,8 +9,15 @@ DECLARE
     v_seq text := p_payload ->> 'erasedSeq';
 BEGIN
     IF p_type <> 'state_changed' OR p_origin <> 'broker' OR p_payload ->> 'kind' IS DISTINCT FROM 'payload_erased'
-        OR p_payload - ARRAY['kind', 'erasedSeq', 'reason'] <> '{}'
+        OR p_payload - ARRAY['kind', 'erasedSeq', 'reason', 'left'] <> '{}'
         OR jsonb_typeof(p_payload -> 'erasedSeq') IS DISTINCT FROM 'number' OR v_seq !~ '^[1-9][0-9]{0,17}$'
+    THEN
+        RETURN false;
+    END IF;
+    IF p_payload ? 'left' AND (NOT (p_payload -> 'left' @> '{"isErased": true}' OR p_payload -> 'left' = '{"erased": true}')
+        OR coalesce(p_payload -> 'left' ->> 'text', '') <> '' OR coalesce(p_payload -> 'left' ->> 'output', '') <> ''
+        OR NOT EXISTS (SELECT FROM minutebook.streams s
+            WHERE s.id = p_stream_id AND s.kind IN ('conversation', 'turn')))
     THEN
         RETURN false;
     END IF;
