@@ -102,7 +102,7 @@ def send_turn(conversation: Conversation, command: SendTurn, received: Received)
         message_id,
         text=text,
         edit_of=command.edit_of,
-        classes=_classes(conversation, command.classes),
+        classes=_classes(conversation, received.asker, command.classes),
     )
     if _is_known(conversation, envelope.id):
         raise KeyReused("This messageId was used before; use a new one for another message.")
@@ -201,18 +201,22 @@ def _is_known(conversation: Conversation, id_: str) -> bool:
     return any(each.id == id_ for each in (*conversation.queue, *conversation.consumed))
 
 
-def _classes(conversation: Conversation, added: tuple[str, ...] | UnsetType) -> tuple[str, ...] | UnsetType:
+def _classes(
+    conversation: Conversation, who: Identity, added: tuple[str, ...] | UnsetType
+) -> tuple[str, ...] | UnsetType:
+    """What a sender adds, sorted; of a shared conversation only their own turns count, so that a refusal tells nothing
+    of others' classes. Raises Invalid."""
     if added is UNSET or not added:
         return UNSET
     live = set(added)
-    for turn in (*conversation.window, *conversation.evicted):
-        live.update(turn.classes)
+    running = () if conversation.running is None else (conversation.running,)
+    for turn in (*conversation.window, *conversation.evicted, *running):
+        if conversation.mode == "owner" or turn.asker == who:
+            live.update(turn.classes)
     if conversation.summary is not None:
         live.update(conversation.summary.classes)
-    if conversation.running is not None:
-        live.update(conversation.running.classes)
     if len(live) > MAX_LIVE_CLASSES:
-        raise Invalid.at("$.classes", f"this conversation would have more than {MAX_LIVE_CLASSES} classes")
+        raise Invalid.at("$.classes", f"your turns here would have more than {MAX_LIVE_CLASSES} classes")
     return tuple(sorted(set(added)))
 
 

@@ -135,7 +135,9 @@ def test_shared_mode_a_memory_of_all_askers_stops_the_start(database: Any) -> No
             with pytest.raises(Invalid) as refused:
                 await here.conversations.start(ALICE, StartConversation("echo", mode="shared"), None)
             assert "$.agent" in repr(vars(refused.value))
-            talk = await shared(here, BOB)  # from before the settings said so
+            here.agents["echo"] = agents()["echo"]
+            talk = await shared(here, BOB)
+            here.agents["echo"] = agents("constant:team")["echo"]  # the settings have changed since
             reply = await answered(here, talk, BOB, "write:door:blue")
             assert "conversations of one person" in reply.text
             assert rows(database) == []

@@ -7,19 +7,14 @@ from typing import Any
 
 from conversation_desk import Desk
 from conversation_scenes import Log
-from minutebook.commands.conversations.kind import Verifier, conversation_kind, stream_of, turn_stream_of
+from minutebook.commands.conversations.kind import Verifier, turn_stream_of
 from minutebook.commands.conversations.ports import CallDelta, ModelPart, ModelRequest, TextDelta, ToolResult, ToolSpec
-from minutebook.commands.mailbox import Decided
-from minutebook.commands.ports import Creation, Head
-from minutebook.domain.conversations.commands import InterruptTurn, SendTurn
-from minutebook.domain.conversations.decide import Received, interrupt_turn, send_turn
+from minutebook.domain.conversations.commands import AddParticipant, InterruptTurn, SendTurn, StartConversation
 from minutebook.domain.conversations.events import ConversationStarted, ParticipantAdded
-from minutebook.domain.conversations.identity import Identity, identity_of
-from minutebook.domain.conversations.state import Conversation
+from minutebook.domain.conversations.identity import Identity
 from minutebook.domain.conversations.turn_events import TURN_EVENTS, WantedCall
 from minutebook.domain.decisions import Decision, NewEvent
 from minutebook.domain.principals import Caller, Principal
-from ulid_transform import ulid_now
 
 ALICE = Caller(Principal("human", "alice"), "acme", is_member=True, claims={"groups": ("sec",)})
 BOB = Caller(Principal("human", "bob"), "acme", is_member=True, claims={"groups": ("ops",)})
@@ -39,41 +34,22 @@ def shared_log(*participants: Identity) -> Log:
 
 async def shared(here: Desk, *participants: Caller, agent: str = "echo") -> str:
     """The id of a new shared conversation of alice's."""
-    conversation = ulid_now().lower()
-    owner, stream = identity_of(ALICE), stream_of(conversation)
-    decision = _started(conversation, owner, agent)
+    conversations = here.conversations
+    started = await conversations.start(ALICE, StartConversation(agent, mode="shared"), None)
+    talk: str = started.body["id"]
     for each in participants:
-        decision = Decision((*decision.events, *_joined(owner, identity_of(each)).events))
-    decided = here.scribe.encode(stream, 0, decision)
-    await here.dispatcher.create(stream, Creation("conversation", "acme", 90), decided, key=None, status=201)
-    return conversation
+        await conversations.add_participant(ALICE, talk, AddParticipant(str(each.principal)), None)
+    return talk
 
 
 async def ask(here: Desk, conversation: str, caller: Caller, text: str, **fields: Any) -> str:
     """One message of somebody's; the id of its record."""
-    received = Received(identity_of(caller), caller.principal, here.runner_means.now(), caller.claims, ulid_now(), 64)
-    stream = stream_of(conversation)
-
-    def decide(state: Conversation, head: Head) -> Decided:
-        return here.scribe.encode(stream, head.version, send_turn(state, SendTurn(text, **fields), received))
-
-    kind = conversation_kind(here.scribe.keyring, conversation)
-    answer = await here.dispatcher.run(kind, stream, lambda state, head: None, decide, status=202)
-    here.runner.poke(conversation)
-    return answer.body["id"]
+    return (await here.conversations.send(caller, conversation, SendTurn(text, **fields), None)).body["id"]
 
 
 async def stop(here: Desk, conversation: str, caller: Caller) -> None:
     """Somebody's stop of their running turn."""
-    received = Received(identity_of(caller), caller.principal, here.runner_means.now(), {}, ulid_now(), 64)
-    stream = stream_of(conversation)
-
-    def decide(state: Conversation, head: Head) -> Decided:
-        return here.scribe.encode(stream, head.version, interrupt_turn(state, InterruptTurn(), received))
-
-    kind = conversation_kind(here.scribe.keyring, conversation)
-    await here.dispatcher.run(kind, stream, lambda state, head: None, decide, status=202)
-    here.runner.poke(conversation)
+    await here.conversations.interrupt(caller, conversation, InterruptTurn(), None)
 
 
 async def steps_of(here: Desk, conversation: str, ord_: int = 1) -> list[Any]:

@@ -11,6 +11,7 @@ from conversation_scenes import ALICE, BOB, Log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from minutebook.domain.conversations import window
+from minutebook.domain.conversations.decide import MAX_LIVE_CLASSES
 from minutebook.domain.conversations.events import ContextDecided, ReplyRecorded, SummaryRecorded, UserRecorded
 from minutebook.domain.conversations.fit import Fixed, Sized, fit_to_window
 from minutebook.domain.conversations.identity import Identity
@@ -18,6 +19,7 @@ from minutebook.domain.conversations.ledger import ledger_of
 from minutebook.domain.conversations.state import Conversation, SummaryRef
 from minutebook.domain.conversations.turns import NewSummary, Shown, record_summary
 from minutebook.domain.conversations.window import class_sets, common_summary, slice_for, to_summarize
+from minutebook.domain.errors import Invalid
 from msgspec.structs import replace
 from shared_talks import shared_log
 
@@ -139,6 +141,7 @@ def test_shared_mode_window_evicts_by_age_only_and_no_restricted_turn_is_summari
             assert verdict.evicted == ()
             finished.append((verdict.turn, reply.classes))
             assert [turn.turn for turn in log.state.window] == [turn for turn, _ in finished[-3:]]
+            assert all(not turn.classes for turn in log.state.evicted), "dropped, not kept for later"
             plain = {turn for turn, classes in finished[:-3] if not classes}
             assert {turn.turn for turn in to_summarize(log.state)} == plain - covered
             if len(to_summarize(log.state)) == 2:
@@ -241,3 +244,13 @@ def test_shared_mode_the_ledger_names_what_was_hidden_by_its_place_alone() -> No
     assert verdict.kept == verdict.evicted == ledger.kept == ledger.evicted == ()
     assert verdict.counted == {}
     assert "sec" not in repr(verdict)
+
+
+def test_shared_mode_the_bound_on_a_senders_classes_counts_nobody_elses() -> None:
+    log = shared_log(BOB)
+    for number in range(MAX_LIVE_CLASSES // 16):
+        added = frozenset(f"c{number}-{each}" for each in range(16))
+        say(log, Said(ALICE, added, frozenset(), frozenset()))
+    log.send("hello", BOB, classes=("one-more",))
+    with pytest.raises(Invalid):
+        log.send("hello", ALICE, classes=("one-more",))
