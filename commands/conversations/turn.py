@@ -15,9 +15,11 @@ from ...domain.conversations.prompt import unique_calls
 from ...domain.conversations.state import Conversation, Running
 from ...domain.conversations.turn_events import AttemptStarted, ModelAnswered
 from ...domain.conversations.turns import Outcome, acknowledged_by, end_turn
+from ...domain.decisions import Decision
 from ...domain.errors import LeaseLost, MinutebookError, TimedOut, Unavailable
+from ..ports import Head
 from .context import Prompt, Request, rebuild, request_of, stored_envelope
-from .held import Held
+from .held import Decide, Held
 from .means import RunnerMeans
 from .memory import memory_tools
 from .model_call import Heard, ModelCall
@@ -81,10 +83,7 @@ class Turn:
 
     async def consider(self, state: Conversation) -> None:
         """Judge what came behind the turn: a verified envelope of its asker's, a close, or their removal stops it."""
-        running = state.running
-        if running is None or running.turn != self._running.turn:
-            return
-        new = [seq for seq in running.interrupts if seq not in self._judged]
+        new = self._unjudged(state)
         if not new:
             return
         keyring = self._means.scribe.keyring
@@ -93,6 +92,13 @@ class Turn:
             self._judged[found.event.seq] = envelope
             if envelope is not None or judge_removal(state, self._held.kind.verifier.decode(found.event)):
                 self._stopped.set()
+
+    def _unjudged(self, state: Conversation) -> list[int]:
+        """Seqs of what may stop the turn, and was not looked at yet."""
+        running = state.running
+        if running is None or running.turn != self._running.turn:
+            return []
+        return [seq for seq in running.interrupts if seq not in self._judged]
 
     async def _outcome(self) -> Outcome:
         means, running, held = self._means, self._running, self._held
@@ -284,16 +290,32 @@ class Turn:
             sent=max(self._sent, len(progress.text)),
         )
 
+    def _unless_stopped(self, outcome: Outcome) -> Decide:
+        """The reply; nothing where something before it in the log may have stopped the turn (rules.md, law 23)."""
+
+        def decide(state: Conversation, _: Head) -> Decision:
+            return Decision() if self._unjudged(state) else end_turn(state, self._running.turn, outcome)
+
+        return decide
+
+    async def _acknowledged(self, outcome: Outcome) -> Outcome:
+        """With what the asker of an interrupted turn said to have received."""
+        if outcome.status != "interrupted":
+            return outcome
+        stops = [each for each in self._judged.values() if each is not None]
+        noted = await self._means.seen_by.of(self._held.stream_id, self._running.turn)
+        return replace(outcome, acknowledged=acknowledged_by(stops, self._running.turn, noted))
+
     async def _end(self, outcome: Outcome) -> None:
         """Record the reply, then seal the steps; whatever is left after a crash, the next runner does (sealing.py)."""
         means, held, turn = self._means, self._held, self._running.turn
-        if outcome.status == "interrupted":
-            stops = [each for each in self._judged.values() if each is not None]
-            noted = await means.seen_by.of(held.stream_id, turn)
-            outcome = replace(outcome, acknowledged=acknowledged_by(stops, turn, noted))
         redactions = () if self._reply is None else self._reply.redactions
+        outcome = await self._acknowledged(outcome)
         await means.at("before reply")
-        await held.decide(lambda state, _: end_turn(state, turn, outcome), redactions)
+        while not await held.decide(self._unless_stopped(outcome), redactions) and self._unjudged(held.state):
+            await self.consider(held.state)
+            if self._stopped.is_set() and outcome.status == "completed":
+                outcome = await self._acknowledged(replace(outcome, status="interrupted"))
         await means.at("after reply")
         means.notes.turn(outcome.status, asyncio.get_running_loop().time() - self._began_at)
         await means.deltas.ended(held.stream_id, turn)

@@ -43,3 +43,22 @@ def test_what_the_watch_saw_after_the_work_had_ended_is_worked_at(database: Any)
             assert len(await here.records(conversation)) == 4
 
     asyncio.run(go())
+
+
+def test_law_23_an_interrupt_that_is_in_the_log_before_the_reply_interrupts_it(database: Any) -> None:
+    """The model has said everything, and the runner is about to record that: nobody told it of the interrupt."""
+    point = Killed("before reply")
+
+    async def go() -> None:
+        async with desk(database.url(), point=point.once) as here, desk(database.url()) as elsewhere:
+            conversation = await here.start()
+            await here.send(conversation, "all of it")
+            async with asyncio.timeout(10):
+                await point.reached.wait()
+                await elsewhere.interrupt(conversation, turn=1, seen=4)
+                point.go_on.set()
+            await here.done()
+            reply = (await here.records(conversation))[-1]
+            assert (reply.status, reply.text, reply.seen) == ("interrupted", "echo: all of it", 4)
+
+    asyncio.run(go())
