@@ -22,6 +22,7 @@ from ..infra.redaction.setup import redactor_of
 from ..infra.settings import Settings
 from . import metrics_port
 from .conversation_sweeps import conversation_sweeps
+from .delivery_work import DeliveryWork, delivery_work, open_channels
 from .metrics import Metrics
 from .room_work import room_work
 
@@ -48,17 +49,25 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
         await verify_role(database.url("app"), "app")
         redactor = redactor_of(settings)
         metrics = Metrics(redactor.rule_ids)
-        work = await _work(settings, database, redactor, metrics, stack)
-        server = settings.server
-        stack.enter_context(metrics_port.served(metrics, server.host, metrics_port.of_jobs(server)))
         timeout_ms = settings.database.statement_timeout_ms
         pool = jobs_pool(database.url("app"), max_size=POOL_SIZE, statement_timeout_ms=timeout_ms)
         await pool.open(wait=True)
         stack.push_async_callback(pool.close)
+        deliveries = None
+        if settings.channels:
+            channels = await open_channels(settings, stack)
+            deliveries = await delivery_work(settings, database, channels, pool, stop.is_set, stack)
+        work = await _work(settings, database, redactor, metrics, deliveries, stack)
+        server = settings.server
+        stack.enter_context(metrics_port.served(metrics, server.host, metrics_port.of_jobs(server)))
         engine = JobEngine(pool, database.listen_url, work.jobs, work.sweeps)
         if work.processes:
             await _follow(settings, database, work.processes, engine, stack)
-        await engine.run(stop, max(0.0, settings.server.drain_seconds - CUT_OFF_S))
+        drain_s = max(0.0, settings.server.drain_seconds - CUT_OFF_S)
+        async with asyncio.TaskGroup() as running:
+            running.create_task(engine.run(stop, drain_s))
+            if deliveries is not None:
+                running.create_task(deliveries.engine.run(stop, drain_s))
 
 
 async def _follow(
@@ -97,17 +106,26 @@ async def _follow(
 
 
 async def _work(
-    settings: Settings, database: Database, redactor: Redactor, metrics: Metrics, stack: contextlib.AsyncExitStack
+    settings: Settings,
+    database: Database,
+    redactor: Redactor,
+    metrics: Metrics,
+    deliveries: DeliveryWork | None,
+    stack: contextlib.AsyncExitStack,
 ) -> Work:
     """Put together what this process does. Whatever it opens is closed by `stack`."""
     rooms = await room_work(settings, database, redactor, metrics, stack)
     conversations = await conversation_sweeps(settings, database, stack)
 
     async def retention() -> None:
+        if deliveries is not None:
+            kept = await deliveries.keep()
+            log.info("payloads forgotten and deliveries sealed", payloads=kept.payloads, sealed=kept.sealed)
         await _purge(database)
 
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)
-    return Work(rooms.processes, rooms.jobs, (*rooms.sweeps, *conversations, purge))
+    beside = () if deliveries is None else deliveries.sweeps
+    return Work(rooms.processes, rooms.jobs, (*rooms.sweeps, *conversations, *beside, purge))
 
 
 async def _purge(database: Database) -> None:

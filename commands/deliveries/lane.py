@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from ...domain.deliveries.lanes import destination_of
-from ...domain.deliveries.retry import GRACE_S
 from ...domain.errors import MinutebookError
 from ..channels.ports import Pushed
 from ..ports import StoredEvent
@@ -107,7 +106,7 @@ class _Drain:
         if not due:
             return look
         terms = self._means.terms(due[0].channel)
-        gate = await self._gates.pass_(due[0].channel, self._destination, terms.policy.timeout_s + GRACE_S)
+        gate = await self._gates.pass_(due[0].channel, self._destination, terms.policy.lease_s)
         due = await self._let_go(gate, due, terms.rate)
         streams = await self._means.rows.events_of([each.stream_id for each in due])
         self._waiting.extend((each, streams[each.stream_id]) for each in due if each.stream_id in streams)

@@ -125,7 +125,7 @@ class Sender:
         state = folded(events)
         decision = claim(state, self._now(), self._means.terms(due.channel).policy, self._means.draw())
         if not any(isinstance(new.event, AttemptStarted) for new in decision.events):
-            await self._append(At(due, state, events[-1].seq), decision)
+            await self.append(At(due, state, events[-1].seq), decision)
 
     async def _claim(self, at: At, terms: ChannelTerms) -> AttemptStarted | None:
         """The attempt that was begun here; None where there is none to begin, or somebody was quicker."""
@@ -133,10 +133,10 @@ class Sender:
         if state.plan is not None and not state.is_ended and state.status != "attempting":
             refused = await self._means.permit(state.plan)
             if refused is not None:
-                await self._append(at, cancel(state, refused, self._now(), SERVER))
+                await self.append(at, cancel(state, refused, self._now(), SERVER))
                 return None
         decision = claim(state, self._now(), terms.policy, self._means.draw(), at.due.behind)
-        if not await self._append(at, decision):
+        if not await self.append(at, decision):
             return None
         last = decision.events[-1].event if decision.events else None
         return last if isinstance(last, AttemptStarted) else None
@@ -185,7 +185,7 @@ class Sender:
             decision = settle(at.state, n, sent, self._now(), terms.policy, self._means.draw())
             if sent.outcome == "withdrawn" and not at.state.is_withdrawn:
                 decision = Decision()  # read again below: what was appended meanwhile says what to do
-            if decision.events and await self._append(at, decision):
+            if decision.events and await self.append(at, decision):
                 self._tell(at, sent)
                 return
             events = (await self._means.rows.events_of([at.due.stream_id])).get(at.due.stream_id, [])
@@ -193,7 +193,7 @@ class Sender:
                 return
             at.state, at.version = folded(events), events[-1].seq
 
-    async def _append(self, at: At, decision: Decision) -> bool:
+    async def append(self, at: At, decision: Decision) -> bool:
         """Whether it is stored; at an empty one there is nothing to store. Raises Unavailable."""
         if not decision.events:
             return False

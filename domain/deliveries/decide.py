@@ -27,7 +27,7 @@ from .events import (
     ReceiptState,
 )
 from .lanes import DESTINATION, LANES, lane_of, order_of
-from .retry import GRACE_S, MAX_PARTS, UNKNOWN_SENDS, Policy, after
+from .retry import MAX_PARTS, UNKNOWN_SENDS, Policy, after
 from .state import Delivery, Part
 
 UNKNOWN_OUTCOME = "unknown_outcome"
@@ -124,7 +124,7 @@ def claim(delivery: Delivery, now: datetime, policy: Policy, draw: float, behind
         delivery.attempts + 1,
         part.n,
         part_key(delivery.plan.delivery_id, part.n),
-        after(now, policy.timeout_s + GRACE_S),
+        after(now, policy.lease_s),
     )
     return _only(*released, started)
 

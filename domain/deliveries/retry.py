@@ -14,18 +14,16 @@ MAX_PARTS = 64
 UNKNOWN_SENDS = 2
 """Sends of a part without any known outcome, where the platform takes no key of ours."""
 
-GRACE_S = 10.0
-"""An attempt's lease is longer than its timeout by this: time to record how it ended."""
-
 DAY_S = 86_400.0
 
 
 class Policy(Struct, frozen=True):
     """Bounds of a channel's deliveries, in seconds. attempts: sends of one part, until it is replayed.
 
-    first_s, growth, cap_s: the n-th wait is anything up to first_s * growth ** (n - 1), at most cap_s. expiry_s: from
-    the plan, or the replay. order_s: how long a delivery holds back later ones of its conversation and destination.
-    replay_s: from the death; receipt_s: from acceptance.
+    first_s, growth, cap_s: the n-th wait is anything up to first_s * growth ** (n - 1), at most cap_s. timeout_s: of an
+    attempt, whose lease is longer by grace_s: time to record its end. expiry_s: from the plan, or the replay. order_s:
+    how long a delivery holds back later ones of its conversation and destination. replay_s: from the death; receipt_s:
+    from acceptance.
     """
 
     attempts: int = 8
@@ -33,10 +31,16 @@ class Policy(Struct, frozen=True):
     growth: float = 4.0
     cap_s: float = 3600.0
     timeout_s: float = 10.0
+    grace_s: float = 10.0
     expiry_s: float = DAY_S
     order_s: float = 600.0
     replay_s: float = 7 * DAY_S
     receipt_s: float = 7 * DAY_S
+
+    @property
+    def lease_s(self) -> float:
+        """After so long whoever began an attempt is gone."""
+        return self.timeout_s + self.grace_s
 
     def wait_s(self, tries: int, draw: float, asked_s: float | None = None) -> float:
         """The wait after so many tries; `draw` is uniform in [0, 1). What the platform asks for is honoured up to

@@ -152,5 +152,5 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert len(added) <= 3
 
 
-DeliveryMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+DeliveryMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestDelivery = DeliveryMachine.TestCase

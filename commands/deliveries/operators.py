@@ -1,0 +1,245 @@
+"""What operators do with deliveries of their own tenant: list, inspect, replay, revoke, purge. Never a payload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from ...domain.decisions import Decision
+from ...domain.deliveries.events import AttemptEnded, AttemptStarted
+from ...domain.deliveries.operate import cancel, purge, replay
+from ...domain.deliveries.state import Delivery
+from ...domain.errors import Forbidden, Invalid, InvalidCursor, NotVisible
+from ...domain.ids import is_conversation_id
+from ...domain.principals import Caller
+from ...domain.times import stamp
+from ..dispatcher import Dispatcher
+from ..mailbox import Answer, Decided
+from ..ports import EventStore, Head
+from .kind import DELIVERY_KIND, NewId, rows_of, stream_of
+from .planning import Terms
+from .ports import PAGE, Board, Filter, LaneQueue, Listed, Payloads
+
+OPERATORS = "agents-operator"
+"""The group whose members see and mend deliveries of their tenant."""
+
+MAX_REASON_CHARS = 500
+
+
+class ReplayDelivery(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Sends a dead letter again. resend_unknown: although it may have arrived."""
+
+    reason: str
+    resend_unknown: bool = False
+
+
+class RevokeDelivery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lets nothing of it go out any more."""
+
+    reason: str
+
+
+class PurgeDelivery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Erases its payload for good; what has not ended is revoked."""
+
+    reason: str
+
+
+class DeliveryView(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A delivery as operators see it (http.md)."""
+
+    id: str
+    channel: str
+    destination: str
+    state: str
+    attempts: int
+    expires_at: str
+    correlation_id: str
+    codec: str
+    version: int
+    run_id: str | UnsetType = UNSET
+    conversation_id: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    next_attempt_at: str | UnsetType = UNSET
+
+
+class AttemptView(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One attempt, with its end as it was said last."""
+
+    n: int
+    part: int
+    key: str
+    outcome: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    next_attempt_at: str | UnsetType = UNSET
+    retry_after_s: float | UnsetType = UNSET
+
+
+class DeliveryPage(Struct, frozen=True):
+    """Newest first. cursor: of the next page, None at the end."""
+
+    deliveries: list[DeliveryView]
+    cursor: str | None
+
+
+class Operators:
+    """Handlers. Who is not in the group gets Forbidden; what is of another tenant is not there."""
+
+    def __init__(
+        self,
+        board: Board,
+        store: EventStore,
+        dispatcher: Dispatcher,
+        payloads: Payloads,
+        queue: LaneQueue,
+        terms: Terms,
+        now: Callable[[], datetime],
+        new_id: NewId,
+    ) -> None:
+        self._board = board
+        self._store = store
+        self._dispatcher = dispatcher
+        self._payloads = payloads
+        self._queue = queue
+        self._terms = terms
+        self._now = now
+        self._new_id = new_id
+
+    async def page(self, caller: Caller, wanted: Filter, limit: int = 50, cursor: str | None = None) -> DeliveryPage:
+        """A page of the caller's tenant. Raises Forbidden, Invalid for a limit of more than PAGE, InvalidCursor."""
+        _check(caller)
+        if not 1 <= limit <= PAGE:
+            raise Invalid.at("$.limit", f"must be 1 to {PAGE}")
+        before = None if cursor is None else _place(cursor)
+        rows = await self._board.page(caller.tenant, wanted, before, limit + 1)
+        more = str(rows[limit - 1].stream_id) if len(rows) > limit else None
+        return DeliveryPage([_view(row) for row in rows[:limit]], more)
+
+    async def inspect(self, caller: Caller, delivery_id: str) -> tuple[DeliveryView, list[AttemptView]]:
+        """A delivery and its attempts. Raises Forbidden, NotVisible."""
+        row = await self._own(caller, delivery_id)
+        attempts: dict[int, AttemptView] = {}
+        for event in await self._store.read_for_fold(row.stream_id, 0, 1000):
+            decoded = DELIVERY_KIND.registry.decode(event.type, event.version, event.payload)
+            match decoded:
+                case AttemptStarted(n=n, part=part, key=key):
+                    attempts[n] = AttemptView(n, part, key)
+                case AttemptEnded() if decoded.n in attempts:
+                    attempts[decoded.n] = msgspec.structs.replace(
+                        attempts[decoded.n],
+                        outcome=decoded.outcome,
+                        reason=decoded.reason or UNSET,
+                        next_attempt_at=decoded.next_at,
+                        retry_after_s=decoded.retry_after_s,
+                    )
+                case _:
+                    pass
+        return _view(row), [attempts[n] for n in sorted(attempts)]
+
+    async def replay(self, caller: Caller, delivery_id: str, command: ReplayDelivery, key: str | None) -> Answer:
+        """202 `{"seq", "state"}`. Raises Forbidden, NotVisible, NotReplayable with its cause, KeyReused."""
+        row = await self._own(caller, delivery_id)
+        policy = self._terms(row.channel).policy
+
+        def decide(state: Delivery) -> Decision:
+            _check_reason(command.reason)
+            return replay(state, self._now(), policy, caller.principal, resend_unknown=command.resend_unknown)
+
+        answer = await self._run(caller, row, "replay_delivery", command, key, decide)
+        await self._queue.wake([await self._lane(row)])
+        return answer
+
+    async def revoke(self, caller: Caller, delivery_id: str, command: RevokeDelivery, key: str | None) -> Answer:
+        """202 `{"seq", "state"}`; once more changes nothing. Raises Forbidden, NotVisible, AlreadyEnded, KeyReused."""
+        row = await self._own(caller, delivery_id)
+
+        def decide(state: Delivery) -> Decision:
+            _check_reason(command.reason)
+            return cancel(state, command.reason, self._now(), caller.principal)
+
+        return await self._run(caller, row, "revoke_delivery", command, key, decide)
+
+    async def purge(self, caller: Caller, delivery_id: str, command: PurgeDelivery, key: str | None) -> Answer:
+        """202 `{"seq", "state"}`: the payload is gone when this returns. Raises Forbidden, NotVisible, KeyReused."""
+        row = await self._own(caller, delivery_id)
+
+        def decide(state: Delivery) -> Decision:
+            _check_reason(command.reason)
+            return purge(state, command.reason, self._now(), caller.principal)
+
+        answer = await self._run(caller, row, "purge_delivery", command, key, decide)
+        await self._payloads.forget([delivery_id])
+        return answer
+
+    async def _run(
+        self,
+        caller: Caller,
+        row: Listed,
+        operation: str,
+        command: ReplayDelivery | RevokeDelivery | PurgeDelivery,
+        key: str | None,
+        decide: Callable[[Delivery], Decision],
+    ) -> Answer:
+        stream = stream_of(row.delivery_id)
+
+        def authorize(_state: Delivery, head: Head) -> None:
+            if head.tenant != caller.tenant:
+                raise NotVisible
+
+        def decided(state: Delivery, _head: Head) -> Decided:
+            return rows_of(decide(state), self._new_id)
+
+        idempotency = self._dispatcher.key(caller, operation, stream, key, command, 202)
+        answer = await self._dispatcher.run(DELIVERY_KIND, stream, authorize, decided, key=idempotency, status=202)
+        now = await self._board.one(caller.tenant, row.delivery_id)
+        return msgspec.structs.replace(answer, body={**answer.body, "state": row.state if now is None else now.state})
+
+    async def _own(self, caller: Caller, delivery_id: str) -> Listed:
+        _check(caller)
+        row = await self._board.one(caller.tenant, delivery_id) if is_conversation_id(delivery_id) else None
+        if row is None:
+            raise NotVisible
+        return row
+
+    async def _lane(self, row: Listed) -> str:
+        (first,) = await self._store.read_for_fold(row.stream_id, 0, 1)
+        planned: dict[str, Any] = msgspec.json.decode(first.payload)
+        return planned["lane"]
+
+
+def _check(caller: Caller) -> None:
+    if OPERATORS not in caller.groups:
+        raise Forbidden(f"Only members of {OPERATORS} see deliveries.")
+
+
+def _check_reason(reason: str) -> None:
+    if not 1 <= len(reason.strip()) <= MAX_REASON_CHARS:
+        raise Invalid.at("$.reason", f"must be 1 to {MAX_REASON_CHARS} characters")
+
+
+def _place(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19 and str(int(cursor)) == cursor):
+        raise InvalidCursor("The cursor is none of this list; begin without one.")
+    return int(cursor)
+
+
+def _view(row: Listed) -> DeliveryView:
+    return DeliveryView(
+        row.delivery_id,
+        row.channel,
+        row.destination,
+        row.state,
+        row.attempts,
+        stamp(row.expires_at),
+        row.correlation_id,
+        row.codec,
+        row.version,
+        row.run_id or UNSET,
+        row.conversation_id or UNSET,
+        row.reason or UNSET,
+        UNSET if row.is_ended else stamp(row.due_at),
+    )

@@ -1,0 +1,132 @@
+"""Deliveries in the process of jobs: an engine for the lanes, the sweep, and what retention asks of them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+
+from msgspec import Struct
+from ulid_transform import ulid_now
+
+from ..commands.channels.ports import Channel
+from ..commands.deliveries.keeping import Keeping, Kept
+from ..commands.deliveries.lane import LaneWorker
+from ..commands.deliveries.planning import ChannelTerms, Terms
+from ..commands.deliveries.ports import Codec, Permit, permit_all
+from ..commands.deliveries.sending import Means
+from ..commands.deliveries.sweeping import SWEEP_EVERY_S, sweep_lanes
+from ..commands.jobs import Sweep
+from ..domain.deliveries.retry import Policy
+from ..infra.channels.setup import KINDS
+from ..infra.database import Database
+from ..infra.jobs.connector import Pool
+from ..infra.jobs.engine import JobEngine
+from ..infra.jobs.lanes import LANE_CONCURRENCY, LaneJob, PostgresLaneQueue
+from ..infra.plain_codec import PlainCodec
+from ..infra.postgres.appender import Appender
+from ..infra.postgres.delivery_board import PostgresBoard
+from ..infra.postgres.delivery_gates import PostgresGates
+from ..infra.postgres.delivery_payloads import PostgresPayloads
+from ..infra.postgres.delivery_rows import PostgresDeliveryRows, PostgresHeads
+from ..infra.postgres.pool import make_pool
+from ..infra.postgres.store import PostgresStore
+from ..infra.settings import Settings
+
+POOL_SIZE = 8
+SWEEP_LIMIT_S = 14.0
+"""Less than the time to the next one."""
+
+
+class DeliveryWork(Struct, frozen=True):
+    """engine: runs the lanes. sweeps: for the process's own engine. keep: for the retention job."""
+
+    engine: JobEngine
+    sweeps: tuple[Sweep, ...]
+    keep: Callable[[], Awaitable[Kept]]
+
+
+def terms_of(settings: Settings) -> Terms:
+    """What the settings say of each channel's deliveries. A wait grows from the first to the last over the attempts."""
+    made: dict[str, ChannelTerms] = {}
+    for name, channel in settings.channels.items():
+        retry = channel.retry
+        steps = max(1, retry.attempts - 2)
+        growth = max(1.0, (retry.last_s / retry.first_s) ** (1 / steps))
+        policy = Policy(
+            attempts=retry.attempts,
+            first_s=retry.first_s,
+            growth=growth,
+            cap_s=retry.last_s,
+            timeout_s=channel.attempt_timeout_s,
+            expiry_s=channel.expiry_s,
+        )
+        made[name] = ChannelTerms(policy, channel.lanes, channel.rate_per_second)
+    default = ChannelTerms()
+    return lambda name: made.get(name, default)
+
+
+async def open_channels(settings: Settings, stack: contextlib.AsyncExitStack) -> Mapping[str, Channel]:
+    """Those that are sent to from here, open; `stack` closes them."""
+    channels = {
+        name: KINDS[each.kind](name, each, lambda: datetime.now(UTC))
+        for name, each in settings.channels.items()
+        if each.kind in KINDS
+    }
+    for channel in channels.values():
+        await channel.open()
+        stack.push_async_callback(channel.close)
+    return channels
+
+
+def codec_of(channels: Mapping[str, Channel]) -> Codec:
+    """What reads payloads at rest: of every channel that there is."""
+    return PlainCodec([(channel.codec, channel.version) for channel in channels.values()])
+
+
+async def delivery_work(
+    settings: Settings,
+    database: Database,
+    channels: Mapping[str, Channel],
+    jobs: Pool,
+    is_stopping: Callable[[], bool],
+    stack: contextlib.AsyncExitStack,
+    permit: Permit = permit_all,
+) -> DeliveryWork:
+    """Open what it needs, to be closed by `stack`; the channels are open, and the role of `database` is verified."""
+    pool = make_pool(
+        database.url("app"),
+        "app",
+        max_size=POOL_SIZE,
+        statement_timeout_ms=settings.database.statement_timeout_ms,
+        name="deliveries",
+    )
+    await pool.open(wait=True)
+    stack.push_async_callback(pool.close)
+    # Nobody follows deliveries: no projection, no viewer. So their appends wake nobody.
+    appender = Appender(pool, notify=False)
+    appender.start()
+    stack.push_async_callback(appender.close)
+    store, rows, payloads = PostgresStore(pool, appender), PostgresDeliveryRows(pool), PostgresPayloads(pool)
+    queue, codec = PostgresLaneQueue(jobs), codec_of(channels)
+    means = Means(
+        store,
+        rows,
+        PostgresHeads(rows),
+        payloads,
+        codec,
+        channels,
+        terms_of(settings),
+        permit,
+        random.random,
+        ulid_now,
+    )
+    worker = LaneWorker(means, PostgresGates(pool), queue, is_stopping)
+    engine = JobEngine(jobs, database.listen_url, [LaneJob(worker.drain)], concurrency=LANE_CONCURRENCY)
+
+    async def sweep() -> None:
+        await sweep_lanes(rows, queue, means)
+
+    keeping = Keeping(PostgresBoard(pool), payloads, store)
+    return DeliveryWork(engine, (Sweep("lanes", SWEEP_EVERY_S, sweep, SWEEP_LIMIT_S),), keeping.run)

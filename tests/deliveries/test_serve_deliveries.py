@@ -1,0 +1,53 @@
+"""`serve --role jobs` sends what was planned anywhere, by the settings alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from delivery_desk import SECRET, Receiver, desk_of, settled, wanted, webhook
+from outside import serving, status
+
+SETTINGS = """
+[channels.hook]
+kind = "webhook"
+tenant = "acme"
+url = "{url}"
+secret = "{secret}"
+allowLoopback = true
+lanes = 2
+retry = {{ attempts = 3, from = "1s", to = "1s" }}
+"""
+
+
+def test_the_process_of_jobs_sends_what_was_planned(database: Any, tmp_path: Path) -> None:
+    with serving(Receiver()) as receiver:
+        (tmp_path / "minutebook.toml").write_text(SETTINGS.format(url=receiver.url, secret=SECRET))
+        env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(tmp_path), "--role", "jobs"],
+            env={**env, "MINUTEBOOK_DATABASE_URL": database.url("app")},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        receiver.mischief = [status(503)]
+
+        async def scenario() -> list[str]:
+            async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}) as desk:
+                ids = await desk.planner.plan([wanted(text="canary-7f3a") for _ in range(10)])
+                assert set((await settled(database, 10, 45)).values()) == {"accepted"}
+                return ids
+
+        try:
+            ids = asyncio.run(scenario())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, complained = process.communicate(timeout=30)
+        assert set(receiver.took) == {f"{each}.1" for each in ids}
+        assert process.returncode == 0, complained
+        assert "Traceback" not in complained
+        assert "canary" not in complained
