@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,6 +16,7 @@ from ..domain.conversations.events import CONVERSATION_EVENTS, ReplyRecorded, Us
 from ..domain.conversations.identity import Identity
 from ..domain.conversations.signing import Keyring
 from ..domain.conversations.state import Conversation
+from ..domain.conversations.visibility import Sight
 from ..domain.errors import InvalidCursor
 from ..domain.times import stamp
 
@@ -51,8 +53,8 @@ def clamped(cursor: Cursor, conversation: Conversation) -> Cursor:
 class Entry(msgspec.Struct, frozen=True, rename="camel"):
     """A record. turn: 0 of a rejected one. text: empty where nobody can be said to have sent it. asker: null then.
 
-    id: what the 202 of the send said. reason: why it was rejected or failed. seen: code points that the asker had
-    received of an interrupted reply. erased: its words are gone for good.
+    reason: why it was rejected or failed. erased: its words are gone for good. For its asker alone, id: what the 202 of
+    the send said; seen: code points that they had received of an interrupted reply; message_id, error_id, truncated.
     """
 
     cursor: str
@@ -75,6 +77,34 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
     erased: bool | UnsetType = UNSET
 
 
+class RestrictedEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """What anybody gets of a record that they are not cleared for: its place, and who asked."""
+
+    cursor: str
+    ord: int
+    turn: int
+    role: str
+    asker: Identity | None
+    status: Literal["restricted"] = "restricted"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A verified record of a conversation, and when it was recorded."""
+
+    event: UserRecorded | ReplyRecorded
+    at: datetime
+
+    @property
+    def ord(self) -> int:
+        """Its ord."""
+        return self.event.ord
+
+    @property
+    def cursor(self) -> str:
+        """Its cursor."""
+        return str(Cursor(self.event.generation, self.event.ord))
+
+
 class Reader(msgspec.Struct, frozen=True):
     """Reads the events of one conversation that are verifiably ours; no others are shown (conversations.md, Trust)."""
 
@@ -84,14 +114,14 @@ class Reader(msgspec.Struct, frozen=True):
         """The event; something that is no event of a conversation where its MAC is not ours."""
         return self.verifier.decode(at.event)
 
-    def entry(self, at: At) -> Entry | None:
-        """The record as an entry; None for what is none, or is not ours."""
+    def record(self, at: At) -> Record | None:
+        """The record; None for what is none, or is not ours."""
         event = self.decode(at)
-        return _entry(event, at) if isinstance(event, UserRecorded | ReplyRecorded) else None
+        return Record(event, at.at) if isinstance(event, UserRecorded | ReplyRecorded) else None
 
-    def entries(self, found: Sequence[At]) -> list[Entry]:
+    def records(self, found: Sequence[At]) -> list[Record]:
         """Those of them that are records, and ours."""
-        return [entry for entry in map(self.entry, found) if entry is not None]
+        return [record for record in map(self.record, found) if record is not None]
 
 
 def reader_of(keyring: Keyring, conversation_id: str) -> Reader:
@@ -99,40 +129,44 @@ def reader_of(keyring: Keyring, conversation_id: str) -> Reader:
     return Reader(Verifier(keyring, stream_of(conversation_id), CONVERSATION_EVENTS))
 
 
-def _entry(event: UserRecorded | ReplyRecorded, at: At) -> Entry:
-    cursor = str(Cursor(event.generation, event.ord))
-    ts = stamp(at.at)
+def shown(record: Record, sight: Sight) -> Entry | RestrictedEntry:
+    """The record as somebody gets it who sees that much of it."""
+    event = record.event
+    if sight == "restricted":
+        role = "user" if isinstance(event, UserRecorded) else "assistant"
+        return RestrictedEntry(record.cursor, event.ord, event.turn, role, event.asker)
+    is_own = sight == "own"
     if isinstance(event, UserRecorded):
         return Entry(
-            cursor,
+            record.cursor,
             event.ord,
             event.turn,
             "user",
             event.status,
             event.text or "",
             event.asker,
-            ts,
+            stamp(record.at),
             event.classes,
-            id=event.id,
-            message_id=event.message_id,
+            id=event.id if is_own else UNSET,
+            message_id=event.message_id if is_own else UNSET,
             edit_of=event.edit_of,
             edit_of_turn=event.edit_of_turn,
             reason=event.reason,
             erased=event.is_erased or UNSET,
         )
     return Entry(
-        cursor,
+        record.cursor,
         event.ord,
         event.turn,
         "assistant",
         event.status,
         event.text,
         event.asker,
-        ts,
+        stamp(record.at),
         event.classes,
         reason=event.reason,
-        error_id=event.error_id,
-        truncated=event.truncated or UNSET,
-        seen=event.seen,
+        error_id=event.error_id if is_own else UNSET,
+        truncated=event.truncated or UNSET if is_own else UNSET,
+        seen=event.seen if is_own else UNSET,
         erased=event.is_erased or UNSET,
     )

@@ -7,19 +7,25 @@ from ..commands.conversations.ports import Agent
 from ..domain.conversations.events import ContextDecided
 from ..domain.conversations.ledger import Ledger, Present, ledger_of
 from ..domain.conversations.prompt import tools_text
+from ..domain.conversations.visibility import sight
 from ..domain.errors import NotVisible
 from .conversation_entries import reader_of
 from .conversation_services import ConversationServices
 
 
 async def read_ledger(talks: ConversationServices, looked: Looked, turn: int) -> Ledger:
-    """The ledger of an accepted turn. Raises NotVisible where there is no such turn."""
+    """The ledger of an accepted turn of the caller's own. Raises NotVisible where there is no such turn."""
     conversation = looked.conversation
     if not 1 <= turn <= conversation.turns:
         raise NotVisible
     found = await talks.log.context_of(looked.stream_id, turn)
-    decided = None if found is None else reader_of(talks.keyring, conversation.id).decode(found)
+    reader = reader_of(talks.keyring, conversation.id)
+    decided = None if found is None else reader.decode(found)
     if not isinstance(decided, ContextDecided):
+        raise NotVisible
+    asked = reader.records(await talks.log.by_ords(looked.stream_id, (decided.ord,)))
+    # Whatever they are cleared for: it is about the asker's own prompt.
+    if not asked or sight(conversation.mode, asked[0].event, looked.who, {}) != "own":
         raise NotVisible
     return ledger_of(conversation.id, decided, _present(talks.agents.get(conversation.agent)), talks.keyring)
 

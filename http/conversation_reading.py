@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,7 +15,8 @@ from ..domain.conversations.identity import Identity
 from ..domain.conversations.signing import Keyring
 from ..domain.conversations.state import Conversation
 from ..domain.times import stamp
-from .conversation_entries import Cursor, Entry, Reader, clamped, reader_of
+from .conversation_entries import Cursor, Entry, Reader, RestrictedEntry, clamped, reader_of, shown
+from .conversation_sights import Sights
 
 Direction = Literal["forward", "backward"]
 
@@ -61,10 +62,18 @@ class ConversationLine(msgspec.Struct, frozen=True, rename="camel"):
     handle: str | UnsetType = UNSET
 
 
+ENTRY = msgspec.Meta(
+    extra_json_schema={
+        "anyOf": [{"$ref": f"#/components/schemas/{each.__name__}"} for each in (Entry, RestrictedEntry)]
+    }
+)
+"""Entry or RestrictedEntry: a union that msgspec cannot decode, and so does not describe."""
+
+
 class HistoryPage(msgspec.Struct, frozen=True, rename="camel"):
     """GET /v1/conversations/{id}/history. next_cursor: where to go on, at the end too. done: nothing lies behind."""
 
-    entries: list[Entry]
+    entries: list[Annotated[Any, ENTRY]]
     next_cursor: str
     done: bool
 
@@ -107,9 +116,15 @@ def line_of(keyring: Keyring, owned: Owned) -> ConversationLine | None:
 
 
 async def read_page(
-    log: ConversationLog, reader: Reader, looked: Looked, cursor: Cursor | None, direction: Direction, limit: int
+    log: ConversationLog,
+    reader: Reader,
+    looked: Looked,
+    sights: Sights,
+    cursor: Cursor | None,
+    direction: Direction,
+    limit: int,
 ) -> HistoryPage:
-    """Records behind the cursor, oldest first; or, backward, those before it, newest first."""
+    """Records behind the cursor, oldest first; or, backward, those before it, newest first; each as it is seen."""
     conversation = looked.conversation
     last = conversation.next_ord - 1
     at = None if cursor is None else clamped(cursor, conversation)
@@ -121,14 +136,15 @@ async def read_page(
         position = last + 1 if at is None or at.is_clamped else at.ord
         ords = range(max(1, position - limit), position)
         done = position - limit <= 1
-    entries = reader.entries(await log.by_ords(looked.stream_id, ords)) if ords else []
+    records = reader.records(await log.by_ords(looked.stream_id, ords)) if ords else []
     if direction == "backward":
-        entries.reverse()
+        records.reverse()
+    entries = [shown(record, seen) for record, seen in zip(records, await sights.of(records), strict=True)]
     end = min(position, last) if not ords else ords[-1] if direction == "forward" else ords[0]
     generation = conversation.generation if at is None else at.generation
     return HistoryPage(entries, _cursor_at(entries, end, generation), done)
 
 
-def _cursor_at(entries: Sequence[Entry], end: int, generation: int) -> str:
+def _cursor_at(entries: Sequence[Entry | RestrictedEntry], end: int, generation: int) -> str:
     """The cursor of all that was looked at, shown or not."""
     return entries[-1].cursor if entries and entries[-1].ord == end else str(Cursor(generation, end))

@@ -11,11 +11,13 @@ import msgspec
 from msgspec import UNSET
 
 from ..commands.conversations.handlers import Looked
+from ..commands.conversations.ports import Viewer
 from ..domain.conversations.identity import identity_of
 from ..domain.errors import MinutebookError, NotVisible, Unauthenticated
 from ..domain.principals import Caller
 from .conversation_entries import Cursor, reader_of
 from .conversation_reading import status_of
+from .conversation_sights import Sights
 from .delta_hub import Dialogue, Live, Message, Viewing
 from .endless import Endless, frame
 from .live import SEND_BYTES
@@ -49,6 +51,8 @@ class ConversationStream(Endless):
         settings = services.settings.conversations
         super().__init__(services, caller, float(settings.stream_max_seconds), self._talks.hub.draining)
         self._looked = looked
+        viewer = Viewer(looked.who, caller.claims)
+        self._sights = Sights(services.clearance, viewer, looked.conversation.mode)
         self._start = start
         self._shown = _Shown()
         conversation = looked.conversation
@@ -109,18 +113,20 @@ class ConversationStream(Endless):
                 await self._end("closed", {"reason": "conversation_closed"})
                 return True
             else:
-                live = dialogue.shown()
+                live = dialogue.shown(viewing.who)
                 if live is not None:
                     await self._say(live)
                 return False
 
     async def _deliver(self, messages: list[Message]) -> None:
-        """Write records in chunks."""
+        """Write records in chunks, each as the viewer sees it now."""
+        seen = await self._sights.of([message.record for message in messages])
         chunk: list[bytes] = []
         size = 0
-        for message in messages:
-            chunk.append(message.data)
-            size += len(message.data)
+        for message, sight in zip(messages, seen, strict=True):
+            data = message.frame(sight)
+            chunk.append(data)
+            size += len(data)
             self._ord, self._cursor = message.ord, message.cursor
             if size >= SEND_BYTES:
                 await self._write(b"".join(chunk))

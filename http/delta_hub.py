@@ -18,11 +18,12 @@ import structlog
 
 from ..commands.conversations.ports import At, ConversationLog, Delta, DeltaTable, Position
 from ..domain.conversations.erasing import NAMING
-from ..domain.conversations.events import ConversationClosed, ParticipantRemoved
+from ..domain.conversations.events import ConversationClosed, ParticipantRemoved, ReplyRecorded
 from ..domain.conversations.identity import Identity
 from ..domain.conversations.state import Conversation
+from ..domain.conversations.visibility import Sight
 from ..domain.errors import MinutebookError
-from .conversation_entries import Entry, Reader
+from .conversation_entries import Reader, Record, shown
 from .live import single_line
 
 BUFFERED_MESSAGES = 256
@@ -44,18 +45,29 @@ LOCAL_S = 1.0
 log = structlog.get_logger(__name__)
 
 
-class Message(msgspec.Struct, frozen=True):
-    """A record as one SSE frame. cursor: the frame's id."""
+class Message:
+    """A record and its frames, each made once for all viewers who get the same. cursor: the frames' id. size: bytes of
+    the longest of them."""
 
-    ord: int
-    cursor: str
-    data: bytes
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.ord = record.ord
+        self.cursor = record.cursor
+        self._frames: dict[Sight, bytes] = {}
 
+    @property
+    def size(self) -> int:
+        """See the class."""
+        return len(self.frame("own"))
 
-def encode(entry: Entry) -> Message:
-    """One well-formed frame whose data is one line of JSON, whatever was said (law 16)."""
-    head = f"id: {entry.cursor}\nevent: message\ndata: ".encode()
-    return Message(entry.ord, entry.cursor, head + single_line(msgspec.json.encode(entry)) + b"\n\n")
+    def frame(self, sight: Sight) -> bytes:
+        """One well-formed frame whose data is one line of JSON, whatever was said (law 16)."""
+        made = self._frames.get(sight)
+        if made is None:
+            head = f"id: {self.cursor}\nevent: message\ndata: ".encode()
+            data = single_line(msgspec.json.encode(shown(self.record, sight)))
+            made = self._frames[sight] = head + data + b"\n\n"
+        return made
 
 
 class Live:
@@ -122,14 +134,17 @@ class Viewing(msgspec.Struct, eq=False):
 class Dialogue:
     """One conversation with at least one viewer in this process.
 
-    seq: of the last record that was read. version: of the stream, when the poll last looked. first_ord: of the buffer,
-    where all records from it to last_ord are. asked, answered: newest turns whose question and reply are in the log.
-    total_bytes: of all that was ever buffered. removals: seqs of those that were read last, and whose they are.
+    mode: of the conversation. seq: of the last record that was read. version: of the stream, when the poll last looked.
+    first_ord: of the buffer, where all records from it to last_ord are. asked, answered: newest turns whose question
+    and reply are in the log. asker: of the turn `asked`. total_bytes: of all that was ever buffered. removals: seqs of
+    those that were read last, and whose they are.
     """
 
     def __init__(self, stream_id: int, reader: Reader, conversation: Conversation, seq: int) -> None:
         self.stream_id = stream_id
         self.reader = reader
+        self.mode = conversation.mode
+        self.asker = None if conversation.running is None else conversation.running.asker
         self.seq = self.version = seq
         self.last_ord = conversation.next_ord - 1
         self.first_ord = conversation.next_ord
@@ -154,10 +169,18 @@ class Dialogue:
             return None
         return [message for message in self.messages if message.ord > ord_]
 
-    def shown(self) -> Live | None:
-        """The running reply, once its question is in the log; its end there takes it away."""
+    def shown(self, who: Identity) -> Live | None:
+        """The running reply, once its question is in the log, for who asked it; its end there takes it away.
+
+        What a turn is classified as is known at its end: until then nobody else sees any of it.
+        """
         live = self.live
-        return live if live is not None and live.turn <= self.asked else None
+        if live is None or live.turn > self.asked or not self._is_for(who, live.turn):
+            return None
+        return live
+
+    def _is_for(self, who: Identity, turn: int) -> bool:
+        return self.mode == "owner" or (turn == self.asked and self.asker is not None and self.asker == who)
 
     def add(self, found: Sequence[At]) -> None:
         """Records, removals and the close, as they were read: buffer them, drop what is over the bounds, wake the
@@ -171,12 +194,12 @@ class Dialogue:
                 self.is_closed = True
             elif isinstance(event, ParticipantRemoved):
                 self._part_with(event.participant)
-            entry = self.reader.entry(at)
-            if entry is not None and entry.ord > self.last_ord:
-                self._append(entry)
+            record = self.reader.record(at)
+            if record is not None and record.ord > self.last_ord:
+                self._append(record)
         while len(self.messages) > BUFFERED_MESSAGES or (self.buffered > BUFFERED_BYTES and len(self.messages) > 1):
             dropped = self.messages.popleft()
-            self.buffered -= len(dropped.data)
+            self.buffered -= dropped.size * self._variants
             self.first_ord = dropped.ord + 1
         self.wake()
 
@@ -199,18 +222,23 @@ class Dialogue:
         self.buffered = 0
         self.first_ord = self.last_ord + 1
 
-    def _append(self, entry: Entry) -> None:
-        message = encode(entry)
+    def _append(self, record: Record) -> None:
+        message, event = Message(record), record.event
         self.messages.append(message)
-        self.buffered += len(message.data)
-        self.total_bytes += len(message.data)
-        self.last_ord = entry.ord
-        if entry.role == "user":
-            self.asked = max(self.asked, entry.turn)
-        else:
-            self.answered = max(self.answered, entry.turn)
+        self.buffered += message.size * self._variants
+        self.total_bytes += message.size
+        self.last_ord = event.ord
+        if isinstance(event, ReplyRecorded):
+            self.answered = max(self.answered, event.turn)
             if self.live is not None and self.live.turn <= self.answered:
                 self.live = None
+        elif event.turn > self.asked:
+            self.asked, self.asker = event.turn, event.asker
+
+    @property
+    def _variants(self) -> int:
+        """Frames of a record that are about as long as its longest one."""
+        return 1 if self.mode == "owner" else 2
 
     def hear(self, delta: Delta) -> bool:
         """Some of a reply; False where its beginning, or something between, is missing."""
@@ -224,7 +252,9 @@ class Dialogue:
         elif (delta.turn, delta.attempt) < (live.turn, live.attempt):
             return True
         is_whole = live.add(delta.offset, delta.text)
-        self.wake()
+        for viewer, viewing in self.viewers.items():
+            if self._is_for(viewing.who, live.turn):
+                viewer.set()
         return is_whole
 
     def position(self) -> Position:
@@ -337,7 +367,7 @@ class DeltaHub:
         """A page of the log for a viewer who is behind the buffer, and the ord that it reaches."""
         through = min(after + PAGE, dialogue.last_ord)
         found = await self._records.by_ords(dialogue.stream_id, range(after + 1, through + 1))
-        return [encode(entry) for entry in dialogue.reader.entries(found)], through
+        return [Message(record) for record in dialogue.reader.records(found)], through
 
     def _read_soon(self, dialogue: Dialogue) -> None:
         if dialogue.is_reading:

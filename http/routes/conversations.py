@@ -14,6 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from msgspec import UNSET, UnsetType
 
+from ...commands.conversations.ports import Viewer
 from ...domain.conversations.commands import (
     CloseConversation,
     InterruptTurn,
@@ -37,6 +38,7 @@ from ..conversation_reading import (
     read_page,
     status_of,
 )
+from ..conversation_sights import Sights
 from ..conversation_stream import ConversationStream, Start
 from ..raw import RawResponse
 from .common import CommandAnswer, KeyHeader, TheCaller, TheServices, answered, body_as, key_of
@@ -197,7 +199,8 @@ async def read_history(
             raise Invalid.at(name, "is for shared conversations, which this server does not have")
     at = None if cursor is None else parse_cursor(cursor)
     reader = reader_of(talks.keyring, conversation_id)
-    page = await read_page(talks.log, reader, looked, at, direction, limit)
+    sights = Sights(services.clearance, Viewer(looked.who, caller.claims), looked.conversation.mode)
+    page = await read_page(talks.log, reader, looked, sights, at, direction, limit)
     return Response(page, headers={"cache-control": "no-store"})
 
 

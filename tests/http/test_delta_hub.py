@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from minutebook.commands.conversations.ports import Delta, Position
+from minutebook.domain.conversations.identity import Identity
 from minutebook.domain.conversations.state import Conversation, Running
 from minutebook.http.delta_hub import Dialogue, Live
 
 STREAM = 7
+ANN = Identity("human:ann", "acme")
 
 
 def dialogue(turns: int = 1, *, is_running: bool = True) -> Dialogue:
@@ -67,7 +69,7 @@ def test_a_new_attempt_takes_the_place_of_the_old_one_and_the_old_one_is_heard_n
     assert talk.hear(delta(0, "", attempt=2))
     assert talk.hear(delta(4, "two ", attempt=1)), "a displaced runner's words reach nobody"
     assert talk.hear(delta(0, "uno ", attempt=2))
-    live = talk.shown()
+    live = talk.shown(ANN)
     assert live is not None
     assert (live.attempt, live.since(0)) == (2, "uno ")
 
@@ -76,7 +78,7 @@ def test_what_has_no_beginning_is_asked_for() -> None:
     talk = dialogue()
     assert talk.position() == Position(1)
     assert not talk.hear(delta(4, "two "))
-    assert talk.shown() is None
+    assert talk.shown(ANN) is None
     assert talk.hear(delta(0, "one "))
     assert not talk.hear(delta(9, "three"))
     assert talk.position() == Position(1, 1, 4)
@@ -87,5 +89,5 @@ def test_only_the_reply_that_the_log_waits_for_is_shown(turn: int, is_shown: boo
     """Not one that has its record, and none before its question."""
     talk = dialogue(2)
     talk.hear(delta(0, "words", turn=turn))
-    assert (talk.shown() is not None) == is_shown
-    assert dialogue(2, is_running=False).shown() is None
+    assert (talk.shown(ANN) is not None) == is_shown
+    assert dialogue(2, is_running=False).shown(ANN) is None

@@ -1,0 +1,204 @@
+"""What a record becomes for its viewers: three forms, each made once, and the policy is asked for little."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from in_loop import in_loop
+from minutebook.commands.conversations.ports import Delta, Viewer
+from minutebook.domain.conversations.events import Mode, ReplyRecorded, UserRecorded
+from minutebook.domain.conversations.identity import Identity
+from minutebook.domain.conversations.state import Conversation, Running
+from minutebook.http.conversation_entries import Record, shown
+from minutebook.http.conversation_sights import Sights
+from minutebook.http.delta_hub import Dialogue, Message, Viewing
+from msgspec import UNSET
+
+ANN, BOB = Identity("human:ann", "acme"), Identity("human:bob", "acme")
+AT = datetime(2030, 1, 2, tzinfo=UTC)
+CANARY = "canary-in-the-words"
+
+
+def asked(ord_: int = 1, asker: Identity | None = ANN, *classes: str, **fields: Any) -> Record:
+    """A question with everything that a question can have."""
+    said: dict[str, Any] = {
+        "ord": ord_,
+        "turn": 1,
+        "generation": 1,
+        "status": "accepted",
+        "envelope_seq": 1,
+        "asker": asker,
+        "text": CANARY,
+        "id": "i" * 32,
+        "message_id": "m",
+        "edit_of": 1,
+        "edit_of_turn": 1,
+        "classes": classes,
+        "kid": "",
+        "mac": "",
+        **fields,
+    }
+    return Record(UserRecorded(**said), AT)
+
+
+def answered(ord_: int = 2, asker: Identity = ANN, *classes: str, **fields: Any) -> Record:
+    """A reply likewise."""
+    said: dict[str, Any] = {
+        "ord": ord_,
+        "turn": 1,
+        "generation": 1,
+        "status": "interrupted",
+        "asker": asker,
+        "text": CANARY,
+        "classes": classes,
+        "reason": "cancelled",
+        "error_id": "e",
+        "truncated": True,
+        "seen": 3,
+        "usage": {"input": 1},
+        "attempts": 1,
+        "kid": "",
+        "mac": "",
+        **fields,
+    }
+    return Record(ReplyRecorded(**said), AT)
+
+
+class Policy:
+    """A Clearance that answers what it is told, and keeps what it was asked."""
+
+    version = "0" * 16
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers: Any = answers[0] if answers else True
+        self.asked: list[set[frozenset[str]]] = []
+
+    def labels(self, viewer: Viewer) -> None:
+        """None: a callable decides."""
+
+    async def resolve(self, viewer: Viewer, class_sets: Iterable[Collection[str]]) -> Mapping[frozenset[str], Any]:
+        """The one answer for each."""
+        self.asked.append({frozenset(each) for each in class_sets})
+        return dict.fromkeys(self.asked[-1], self.answers)
+
+
+def keys(message: Message, sight: Any) -> set[str]:
+    return set(json.loads(message.frame(sight).split(b"data: ")[1]))
+
+
+@pytest.mark.parametrize("record", [asked(), answered(), asked(3, None, status="rejected", turn=0)])
+def test_what_is_restricted_has_six_keys_and_nothing_of_the_record(record: Record) -> None:
+    message = Message(record)
+    assert keys(message, "restricted") == {"cursor", "ord", "turn", "role", "status", "asker"}
+    raw = message.frame("restricted").decode()
+    assert CANARY not in raw
+    assert "2030" not in raw, "no time"
+    assert shown(record, "restricted").status == "restricted"
+
+
+def test_what_is_the_askers_alone_is_left_out_for_everybody_else() -> None:
+    question, reply = Message(asked()), Message(answered())
+    assert keys(question, "own") - keys(question, "cleared") == {"id", "messageId"}
+    assert keys(reply, "own") - keys(reply, "cleared") == {"errorId", "truncated", "seen"}
+    assert "usage" not in keys(reply, "own")
+    assert {"classes", "ts", "text"} <= keys(question, "cleared") & keys(reply, "cleared")
+
+
+@pytest.mark.parametrize("answer", [1, "yes", None, [True], 1.0, object()])
+@in_loop
+async def test_only_exactly_true_clears(answer: Any) -> None:
+    sights = Sights(Policy(answer), Viewer(BOB), "shared")
+    records = [asked(1, ANN), asked(2, ANN, "secret"), asked(3, BOB, "secret"), asked(4, None), answered(5, ANN, "x")]
+    assert await sights.of(records) == ["cleared", "restricted", "own", "restricted", "restricted"]
+    yes = Sights(Policy(True), Viewer(BOB), "shared")
+    assert await yes.of(records) == ["cleared", "cleared", "own", "restricted", "cleared"]
+
+
+@in_loop
+async def test_the_policy_is_asked_once_for_a_page_and_only_what_decides() -> None:
+    policy = Policy(True)
+    sights = Sights(policy, Viewer(BOB), "shared")
+    assert await sights.of([asked(1, ANN), asked(2, BOB, "mine")]) == ["cleared", "own"]
+    assert policy.asked == [], "nothing to ask"
+    await sights.of([asked(each, ANN, *("a", "b")[: each % 3]) for each in range(1, 90)])
+    assert policy.asked == [{frozenset("a"), frozenset("ab")}]
+    owner = Sights(policy, Viewer(ANN), "owner")
+    assert await owner.of([asked(1, ANN, "a"), asked(2, None), answered(3, ANN, "b")]) == ["own"] * 3
+    assert len(policy.asked) == 1, "in an owner-only conversation nobody is asked"
+
+
+def test_each_form_is_made_once_for_all_who_get_it() -> None:
+    message = Message(asked(1, ANN, "secret"))
+    for sight in ("own", "cleared", "restricted"):
+        assert message.frame(sight) is message.frame(sight)
+
+
+def dialogue(mode: Mode, asker: Identity | None = ANN) -> Dialogue:
+    """Of a conversation whose first turn runs, or none."""
+    running = None if asker is None else Running(1, 1, 3, 2, "id", asker, "kid")
+    turns = 0 if asker is None else 1
+    reader: Any = None
+    return Dialogue(7, reader, Conversation(id="c", mode=mode, turns=turns, running=running, next_ord=2), 5)
+
+
+def test_a_running_reply_is_shown_to_who_asked_it() -> None:
+    talk = dialogue("shared")
+    ann, bob = asyncio.Event(), asyncio.Event()
+    talk.join(ann, Viewing(ANN, 5))
+    talk.join(bob, Viewing(BOB, 5))
+    assert talk.hear(Delta(7, 1, 1, 0, CANARY, 1))
+    assert (ann.is_set(), bob.is_set()) == (True, False), "others are not even woken"
+    assert talk.shown(ANN) is not None
+    assert talk.shown(BOB) is None
+    assert talk.shown(Identity("human:ann")) is None, "an absent tenant is none"
+    assert talk.shown(Identity("human:ann", "acme", "human:bob")) is None
+
+
+def test_nothing_is_shown_before_the_log_says_who_asked() -> None:
+    talk = dialogue("shared", None)
+    assert talk.hear(Delta(7, 1, 1, 0, CANARY, 1))
+    assert talk.shown(ANN) is None
+    talk.reader = Records()
+    talk.add([At_(2, asked(2, BOB))])
+    assert talk.shown(BOB) is not None
+    assert talk.shown(ANN) is None
+    assert talk.hear(Delta(7, 2, 1, 0, CANARY, 1)), "of a turn whose question nobody has read"
+    assert talk.shown(BOB) is None
+    talk.add([At_(3, answered(3, BOB)), At_(4, asked(4, ANN, turn=2))])
+    assert talk.shown(BOB) is None
+    assert talk.shown(ANN) is not None
+
+
+class At_:  # noqa: N801 - stands for ports.At
+    """A record with its place."""
+
+    def __init__(self, seq: int, record: Record) -> None:
+        self.event = self
+        self.seq = seq
+        self.record = record
+
+
+class Records:
+    """A reader of these."""
+
+    def decode(self, at: At_) -> Any:
+        """Its event."""
+        return at.record.event
+
+    def record(self, at: At_) -> Record:
+        """It."""
+        return at.record
+
+
+def test_a_rejected_question_names_no_asker_of_a_turn() -> None:
+    talk = dialogue("shared")
+    talk.reader = Records()
+    talk.add([At_(6, asked(2, BOB, status="rejected", turn=0, text=UNSET))])
+    talk.hear(Delta(7, 1, 1, 0, CANARY, 1))
+    assert talk.shown(BOB) is None
+    assert talk.shown(ANN) is not None
