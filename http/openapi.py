@@ -17,6 +17,7 @@ from litestar.typing import FieldDefinition
 
 from .. import __version__
 from ..domain.envelope import Envelope, Placeholder
+from .conversation_entries import Entry, RestrictedEntry
 from .problems import PROBLEM_TYPE, STATUS, TITLES, Problem
 from .session import COOKIE
 
@@ -43,7 +44,7 @@ class _Structs(OpenAPISchemaPlugin):
     """Collects the structs that routes answer with; msgspec describes them all at once, with their bounds."""
 
     def __init__(self) -> None:
-        self.seen: set[type[msgspec.Struct]] = {Envelope, Placeholder, Problem}
+        self.seen: set[type[msgspec.Struct]] = {Envelope, Placeholder, Entry, RestrictedEntry, Problem}
 
     def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
         return not field_definition.is_union and field_definition.is_subclass_of(msgspec.Struct)

@@ -97,6 +97,8 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         "postMessage": "PostMessage",
         "putMember": "MemberRole",
         "closeRoom": "CloseRoom",
+        "putParticipant": "Participation",
+        "deleteParticipant": "Participation",
         "setHold": "SetHold",
         "releaseHold": "ReleaseHold",
         "promoteQueued": "AtEpoch",
