@@ -170,7 +170,7 @@ class _Checked(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """See httpx."""
         host = request.url.raw_host.decode("ascii")
-        addresses = await _resolve(host, request.url.port or (443 if request.url.scheme == "https" else 80))
+        addresses = await resolve(host, request.url.port or (443 if request.url.scheme == "https" else 80))
         if not all(self._is_allowed(address, request.url.scheme) for address in addresses):
             raise Refused("address_refused")
         failure: httpx.RequestError | None = None
@@ -198,7 +198,8 @@ class _Checked(httpx.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-async def _resolve(host: str, port: int) -> list[Address]:
+async def resolve(host: str, port: int) -> list[Address]:
+    """Every address of a host. Raises httpx.ConnectError where it has none."""
     try:
         return [ipaddress.ip_address(host.strip("[]"))]
     except ValueError:

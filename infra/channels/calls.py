@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from ...commands.channels.ports import Pushed
 from ...commands.jobs import Refused, TryAgain
+from ...domain.channels.messages import Address, Can
 from ..outward_http import AGAIN, Answer, MaybeSent, OutwardClient, retry_after_s
 from ..settings_channels import ChannelSettings
 
@@ -14,13 +15,38 @@ MAX_CONNECTIONS = 64
 """Calls at once of one channel."""
 
 GONE = 410
+GATEWAY = frozenset({502, 504})
 
 
-def client_of(settings: ChannelSettings) -> OutwardClient:
-    """What a channel calls its platform with."""
-    return OutwardClient(
-        settings.attempt_timeout_s, allow_private=settings.allow_loopback, max_connections=MAX_CONNECTIONS
-    )
+class Caller:
+    """What channels that call somebody by HTTP have in common. `open` before the first call, `close` at the end."""
+
+    def __init__(self, name: str, settings: ChannelSettings, can: Can) -> None:
+        self.name = name
+        self.tenant = settings.tenant
+        self.can = can
+        self._settings = settings
+        self._client: OutwardClient | None = None
+
+    async def open(self) -> None:
+        """See Channel."""
+        if self.can.push:
+            self._client = OutwardClient(
+                self._settings.attempt_timeout_s,
+                allow_private=self._settings.allow_loopback,
+                max_connections=MAX_CONNECTIONS,
+            )
+
+    async def close(self) -> None:
+        """See Channel."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def look_up(self, address: Address, key: str) -> bool | None:
+        """See Channel: it cannot be asked, unless a channel says otherwise."""
+        _ = address, key
+        return None
 
 
 async def post(
@@ -63,6 +89,14 @@ def of_status(answer: Answer) -> Pushed:
     if status in AGAIN or status >= 500 or is_limited:
         return retry(f"http_{status}", after_s)
     return Pushed("permanent", "gone" if status == GONE else f"http_{status}")
+
+
+def of_unreadable(answer: Answer) -> Pushed:
+    """Of an API that says in its body whether it did what it was asked to, and did not: a 2xx, and the error of a
+    gateway, which may have passed it on, tell nothing of what became of it."""
+    if answer.status < 300:
+        return Pushed("unknown", "answer_unreadable")
+    return Pushed("unknown", f"http_{answer.status}") if answer.status in GATEWAY else of_status(answer)
 
 
 def retry(reason: str, after_s: float | None = None) -> Pushed:

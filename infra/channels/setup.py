@@ -8,12 +8,20 @@ from datetime import UTC, datetime
 from ...commands.channels.ports import Channel, InboxRows
 from ..settings import Settings
 from ..settings_channels import ChannelSettings
+from .email import EmailChannel
+from .slack import SlackChannel
+from .telegram import TelegramChannel
 from .web import WebChannel
 from .webhook import WebhookChannel
 
 Make = Callable[[str, ChannelSettings, Callable[[], datetime]], Channel]
 
-KINDS: dict[str, Make] = {"webhook": WebhookChannel}
+KINDS: dict[str, Make] = {
+    "webhook": WebhookChannel,
+    "telegram": TelegramChannel,
+    "slack": SlackChannel,
+    "email": EmailChannel,
+}
 """What makes a channel of each kind."""
 
 

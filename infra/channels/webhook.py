@@ -18,10 +18,9 @@ from ...domain.channels.messages import Address, Can, ChannelIdentity, Inbound, 
 from ...domain.channels.verbs import Said, verb_in
 from ...domain.errors import Invalid
 from ...domain.ids import canonical_name
-from ..outward_http import OutwardClient
 from ..settings_channels import ChannelSettings
 from ..webhooks import signed_headers
-from .calls import client_of, of_status, post
+from .calls import Caller, of_status, post
 from .plain import plain_payloads
 from .reading import decoded, digest, shaped, signed_at
 
@@ -58,7 +57,7 @@ class _Receipts(msgspec.Struct, forbid_unknown_fields=True):
     receipts: Annotated[tuple[_Receipt, ...], Meta(max_length=MAX_RECEIPTS)]
 
 
-class WebhookChannel:
+class WebhookChannel(Caller):
     """`[channels.<name>]` of kind webhook. Pushes where it has a url; receives where it has an inboundSecret.
 
     A sender names identities of this channel only: nothing in `from` is a principal, a key or a claim.
@@ -69,30 +68,17 @@ class WebhookChannel:
     version = 1
 
     def __init__(self, name: str, settings: ChannelSettings, now: Callable[[], datetime]) -> None:
-        self.name = name
-        self.tenant = settings.tenant
-        self.can = Can(
+        can = Can(
             receive=settings.receives,
             push=settings.pushes,
             threads=True,
             keys=settings.pushes,
             receipts=settings.receives and settings.pushes,
         )
-        self._settings = settings
+        super().__init__(name, settings, can)
         self._now = now
         self._inbound = None if settings.inbound_secret is None else Webhook(settings.inbound_secret)
         self._outbound = None if settings.secret is None else Webhook(settings.secret)
-        self._client: OutwardClient | None = None
-
-    async def open(self) -> None:
-        """See Channel."""
-        if self.can.push:
-            self._client = client_of(self._settings)
-
-    async def close(self) -> None:
-        """See Channel."""
-        if self._client is not None:
-            await self._client.close()
 
     def verify(self, request: RawRequest, now: datetime) -> Proof:
         """See Channel. Of several signatures in the header one of version v1 must be right."""
@@ -156,11 +142,6 @@ class WebhookChannel:
         headers = signed_headers(self._outbound, key, now, body)
         answer = await post(self._client, url, headers=headers, content=body, timeout_s=timeout_s)
         return answer if isinstance(answer, Pushed) else of_status(answer)
-
-    async def look_up(self, address: Address, key: str) -> bool | None:
-        """See Channel: a webhook cannot be asked."""
-        _ = address, key
-        return None
 
 
 def _is_same(expected: str, given: str) -> bool:
