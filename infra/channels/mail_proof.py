@@ -9,6 +9,9 @@ from email.utils import getaddresses
 ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,188}[A-Za-z0-9])?")
 """A mailbox that is written without quotes; at most 255 characters, as an identity."""
 
+MAX_AUTHOR_CHARS = 1000
+"""Of a From header."""
+
 MAX_RESULT_CHARS = 8192
 """Of one Authentication-Results header."""
 
@@ -22,10 +25,14 @@ def author_of(mail: Message) -> str | None:
 
     The whole address is folded: no provider gives two people names that differ in case alone.
     """
-    headers = mail.get_all("from", [])
-    if len(headers) != 1:
+    headers = [str(each) for each in mail.get_all("from", [])]
+    if len(headers) != 1 or len(headers[0]) > MAX_AUTHOR_CHARS:
         return None
-    found = getaddresses([str(headers[0])])
+    # Parsers do not agree on what is beside the plain form: routes, groups, an @ outside of quotes and comments.
+    bare = _outside_comments(headers[0], keeps_quoted=False)
+    if bare.count("@") != 1 or set(bare) & set(":;,"):
+        return None
+    found = getaddresses(headers)
     if len(found) != 1 or ADDRESS.fullmatch(found[0][1]) is None:
         return None
     return found[0][1].lower()
@@ -48,22 +55,25 @@ def is_proven(mail: Message, author: str, authserv_id: str) -> bool:
 
 
 def _parts(header: str) -> list[str]:
-    """A header in lower case at its semicolons, without comments; what is quoted neither ends a part nor begins a
-    comment."""
-    parts, depth = [""], 0
+    """A header in lower case at its semicolons, without comments; what is quoted does not end a part."""
+    return _outside_comments(header, keeps_quoted=True).lower().split(";")
+
+
+def _outside_comments(header: str, *, keeps_quoted: bool) -> str:
+    """A header without its comments; a quoted text neither begins nor ends one, and is left out or unquoted."""
+    kept: list[str] = []
+    depth = 0
     for found in _PIECE.finditer(header):
         match found[0]:
             case "(":
                 depth += 1
             case ")":
                 depth = max(0, depth - 1)
-            case ";" if depth == 0:
-                parts.append("")
             case other if depth == 0:
-                parts[-1] += _unquoted(other).lower()
+                kept.append(_unquoted(other) if keeps_quoted or not other.startswith('"') else "")
             case _:
                 pass
-    return parts
+    return "".join(kept)
 
 
 def _unquoted(text: str) -> str:

@@ -63,12 +63,17 @@ class Mailer:
             sock=await self._socket(),
             timeout=timeout_s,
             use_tls=own.tls == "tls",
-            start_tls=own.tls == "starttls",
+            start_tls=False,
             tls_context=context,
             local_hostname=self._hello,
         )
         try:
             await smtp.connect()
+            await smtp.ehlo()
+            if own.tls == "starttls":
+                if not smtp.supports_extension("starttls"):
+                    raise SMTPNotSupported("starttls")
+                await smtp.starttls()
             if own.user is not None and own.password is not None:
                 await smtp.login(own.user, own.password)
             await smtp.ehlo()

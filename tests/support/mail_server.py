@@ -30,8 +30,7 @@ class MailServer:
         self.is_secure: list[bool] = []
         self.port = 0
 
-    @property
-    def mail(self) -> EmailMessage:
+    def newest(self) -> EmailMessage:
         """The newest."""
         found = BytesParser(policy=policy.default).parsebytes(self.mails[-1])
         assert isinstance(found, EmailMessage)
@@ -73,7 +72,8 @@ def mail_server(
         context.load_cert_chain(*tls)
 
     def authenticate(_server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
-        return AuthResult(success=login is not None and login(data.login, data.password))
+        is_right = login is not None and login(data.login, data.password)
+        return AuthResult(success=is_right, handled=is_right)
 
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
