@@ -1,17 +1,15 @@
-"""One serving process: makes everything, serves, drains on SIGTERM."""
+"""One process that serves HTTP: makes everything, serves, drains on SIGTERM."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import socket
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import structlog
 import uvicorn
-import uvloop
 
 from ..commands.attendance import Attendance
 from ..commands.beside import Beside, Presence
@@ -27,7 +25,6 @@ from ..infra.postgres.holds import PostgresHolds
 from ..infra.postgres.listen import Listener, Wake
 from ..infra.postgres.pool import Pool, make_pool, verify_role
 from ..infra.postgres.presence import PostgresPresence
-from ..infra.postgres.projector import Projector
 from ..infra.postgres.readiness import Readiness
 from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
@@ -42,7 +39,6 @@ from .bounds import dispatcher_bounds, now, room_means
 from .bridges import Bridges
 from .census import CensusCollector
 from .conversation_services import conversing
-from .jobs import run_jobs
 from .limits import Limits
 from .live import Hub
 from .metrics import Metrics
@@ -59,28 +55,8 @@ MIN_POOL_FOR_TWO = 4
 """Connections from which on there are two writers of appends; with fewer, readers would have none left."""
 
 IDLE_CONNECTION_S = 30
-USER_TIMEOUT_MS = 30_000
-"""The kernel gives up a peer that acknowledges nothing for this long."""
-
-jobs = run_jobs
-"""For `serve`, which finds everything of a process here."""
 
 log = structlog.get_logger(__name__)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """The listening socket; its port is known before anything is started. Raises OSError."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Accepted sockets inherit it. Without it the body of an answer waits for the client's delayed acknowledgement of
-    # the headers: 40 ms on every request.
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-    sock.bind((host, port))
-    sock.set_inheritable(True)
-    return sock
 
 
 class _Server(uvicorn.Server):
@@ -254,51 +230,6 @@ async def _drain(dispatcher: Dispatcher, appender: Appender, within_s: float) ->
         log.warning("commands were cut off", commands=dispatcher.in_flight)
         await appender.abort()
         await dispatcher.drain()
-
-
-@contextlib.asynccontextmanager
-async def projectors(settings: Settings, database: Database) -> AsyncGenerator[list[Projector]]:
-    """The live projectors of this process, with a listener of their own."""
-    pool = make_pool(
-        database.url("projector"),
-        "projector",
-        max_size=len(PROJECTIONS) + 1,
-        statement_timeout_ms=settings.database.statement_timeout_ms,
-    )
-    await verify_role(database.url("projector"), "projector")
-    await pool.open(wait=True)
-    running: list[Projector] = []
-
-    def wake(ids: frozenset[int] | None) -> None:
-        for projector in running:
-            projector.wake(ids)
-
-    listener = Listener(database.listen_url, wake, database.url("app"))
-    running += [Projector(projection, pool, lambda: listener.is_up) for projection in PROJECTIONS.values()]
-    listener.start()
-    for projector in running:
-        projector.start()
-    try:
-        yield running
-    finally:
-        for projector in running:
-            await projector.close()
-        await listener.close()
-        await pool.close()
-
-
-def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a serving process on the loop that it is made for."""
-    uvloop.run(main)
-
-
-def stop_on_signals() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 def _attendance(settings: Settings, presence: Presence, stack: contextlib.AsyncExitStack) -> Attendance:

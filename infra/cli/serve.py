@@ -55,23 +55,25 @@ def serve(
             sock = socket.socket(fileno=fd) if fd is not None else _bind(settings)
         database = Database(settings).open()
         try:
-            _process().run(_Group(settings, database, sock, role, parent, is_child=fd is not None).run())
+            _http("worker").run(_Group(settings, database, sock, role, parent, is_child=fd is not None).run())
         finally:
             database.close()
 
 
 def _bind(settings: Settings) -> socket.socket:
-    process = _process()
     try:
-        return process.bind(settings.server.host, settings.server.port)
+        return _http("worker").bind(settings.server.host, settings.server.port)
     except OSError as error:
         where = f"{settings.server.host}:{settings.server.port}"
         fail(f"server.port: cannot listen on {where} ({error.strerror}); choose another port.", UNAVAILABLE)
 
 
-def _process() -> Any:
-    """http/process.py. The command line is the place where the house is put together, so it alone looks up to http."""
-    return importlib.import_module("minutebook.http.process")
+def _http(name: str) -> Any:
+    """A module of http/. The command line is the place where the house is put together, so it alone looks up to http.
+
+    Each process of a group takes only its own: what serves HTTP needs more than a second to import.
+    """
+    return importlib.import_module(f"minutebook.http.{name}")
 
 
 class _Group:
@@ -98,18 +100,18 @@ class _Group:
         self._held: tuple[int, int] | None = None
 
     async def run(self) -> None:
-        process = _process()
-        self._stop = process.stop_on_signals()
+        self._stop = _http("worker").stop_on_signals()
         watching = asyncio.create_task(self._watch_parent())
         self._start_children()
         try:
             if self._role == "jobs":
-                await process.jobs(self._settings, self._database, self._stop)
+                await _http("jobs").run_jobs(self._settings, self._database, self._stop)
             elif self._sock is None:
-                async with process.projectors(self._settings, self._database):
+                async with _http("worker").projectors(self._settings, self._database):
                     await self._stop.wait()
             else:
-                await process.serve_http(self._settings, self._database, self._sock, self._say_ready, self._stop)
+                serve_http = _http("process").serve_http
+                await serve_http(self._settings, self._database, self._sock, self._say_ready, self._stop)
         finally:
             self._stop.set()
             watching.cancel()

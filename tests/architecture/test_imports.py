@@ -120,7 +120,7 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "rich": ("infra/cli/",),
     "litestar": ("http/",),
     "uvicorn": ("http/process.py",),
-    "uvloop": ("http/process.py",),
+    "uvloop": ("http/worker.py",),
     "prometheus_client": ("http/",),
 }
 """Where a library may be met: paths that begin so. What is not listed may be met nowhere."""
@@ -200,7 +200,7 @@ def test_only_serve_looks_up_to_http_and_only_by_name() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
     ]
     assert calls == [
-        ("infra/cli/serve.py", "importlib.import_module('minutebook.http.process')"),
+        ("infra/cli/serve.py", "importlib.import_module(f'minutebook.http.{name}')"),
         ("infra/python_callable.py", "importlib.import_module(module_name)"),  # an operator's own
     ]
 
