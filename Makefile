@@ -11,6 +11,8 @@ PYTHON ?= python3.13 python3.12 python3.11 python3 python
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
+# Processes that run the tests, which wait more than they compute; 0: this one alone.
+WORKERS ?= 0
 
 .PHONY: help setup demo test check bench soak docs clean
 
@@ -23,7 +25,7 @@ demo: .venv/installed ## A server, a room, an agent's run, live; leaves the serv
 	@$(BIN)/python -m minutebook.infra.cli.main demo $(ARGS)
 
 test: check ## Checks, then all tests. ARGS="tests/domain -x"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: .venv/installed-dev ## Lint, format and types
 	@$(BIN)/python -m ruff check .

@@ -24,9 +24,6 @@ from schemathesis.specs.openapi.checks import (
 )
 from talks import ask, start
 
-MAX_EXAMPLES = 20
-"""Requests for each of the operations."""
-
 TWO_GOOD = {"registerRun", "startConversation"}
 """Operations that find or make."""
 
@@ -219,8 +216,9 @@ FUZZED = "^/(v1/(rooms|runs|bridge|conversations)|readyz|healthz)"
 """Paths of the operations that get generated requests."""
 
 
-def test_the_server_keeps_to_the_document(server: LiveServer) -> None:
-    """Generated requests, well-formed ones, to every operation; the room in the path exists, and is open."""
+@pytest.mark.parametrize("examples", [10, pytest.param(60, marks=(pytest.mark.soak, pytest.mark.timeout(900)))])
+def test_the_server_keeps_to_the_document(server: LiveServer, examples: int) -> None:
+    """Generated requests, well-formed ones, so many to every operation; the room in the path exists, and is open."""
     alice = server.member("alice")
     headers = _bearer(server.token("human:alice", "agents-member"))
     schema = schemathesis.openapi.from_url(f"{server.url}/v1/openapi.json", headers=headers)
@@ -229,17 +227,17 @@ def test_the_server_keeps_to_the_document(server: LiveServer) -> None:
         operation = found.ok()
         assert operation is not None
         tried.add(operation.definition.raw["operationId"])
-        _fuzz(operation, alice, headers)
+        _fuzz(operation, alice, headers, examples)
     described = operations(msgspec.json.decode(alice.get("/v1/openapi.json").content))
     assert len(tried) == sum(1 for path, _, _ in described if re.search(FUZZED, path)) > 30
 
 
-def _fuzz(operation: Any, alice: httpx.Client, headers: dict[str, str]) -> None:
+def _fuzz(operation: Any, alice: httpx.Client, headers: dict[str, str], examples: int) -> None:
     room, talk = _open(alice), _talk(alice)
 
     @given(case=operation.as_strategy())
     @settings(
-        max_examples=MAX_EXAMPLES,
+        max_examples=examples,
         deadline=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),

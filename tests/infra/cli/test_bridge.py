@@ -22,8 +22,6 @@ from live_server import LiveServer, until
 from scratch import SCRATCH
 from verbs import Process, process, verb
 
-ROUNDS = 20
-
 
 def line(number: int, **payload: Any) -> str:
     return json.dumps({"type": "state_changed", "payload": {"kind": "harness_event", "n": number, **payload}}) + "\n"
@@ -104,7 +102,8 @@ def test_a_log_that_is_there_is_pushed_and_the_run_ends(scene: Scene) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_killed_at_any_moment_nothing_is_lost_or_doubled(server: LiveServer, scene: Scene) -> None:
+@pytest.mark.parametrize("rounds", [8, pytest.param(20, marks=pytest.mark.soak)])
+def test_killed_at_any_moment_nothing_is_lost_or_doubled(server: LiveServer, scene: Scene, rounds: int) -> None:
     """kill -9 in mid-batch, many times, while the log grows by whole lines and by halves of lines."""
     chance = random.Random(7)  # noqa: S311 - for moments, not for secrets
     written, stop = 0, threading.Event()
@@ -131,7 +130,7 @@ def test_killed_at_any_moment_nothing_is_lost_or_doubled(server: LiveServer, sce
         growing = threading.Thread(target=grow)
         growing.start()
         try:
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 with process(*scene.arguments) as bridge:
                     target = head() + chance.randint(0, 400)
                     until(lambda: head() >= target or bridge.is_over, 60, "some items")  # noqa: B023
