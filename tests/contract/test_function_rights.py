@@ -49,6 +49,8 @@ CALLERS = {
     "tokens_expire_v1": {"app"},
     "memory_write_v1": {"app"},
     "memories_expire_v1": {"app"},
+    "seq_at_v1": {"app"},
+    "release_orders_v1": {"app"},
     "is_purge_whole": {"retention"},
     "purge_stream_v1": {"retention"},
 }
@@ -77,6 +79,8 @@ DEFINERS = {
     "tokens_expire_v1",
     "memory_write_v1",
     "memories_expire_v1",
+    "seal_audit",
+    "release_orders_v1",
     "is_purge_whole",
 }
 

@@ -47,6 +47,18 @@ def test_an_agent_is_as_it_was_declared(tmp_path: Path) -> None:
     assert ready(tmp_path, AGENT)["ops"].tokens_per_day == 0
 
 
+def test_a_memory_gives_an_agent_its_tools_and_tells_whether_it_may_be_shared(tmp_path: Path) -> None:
+    plain, own, constant = (
+        ready(tmp_path, AGENT + more)["ops"]
+        for more in ("", "[agents.ops.memory]\n", "[agents.ops.memory]\nscope = 'constant:team'\n")
+    )
+    assert [each.memory for each in (plain, own, constant)] == ["", "asker", "constant:team"]
+    assert [each.shares for each in (plain, own, constant)] == [True, True, False]
+    assert plain.offered == ()
+    assert [each.name for each in own.offered] == ["memory_read", "memory_write"]
+    assert plain.digest != own.digest != constant.digest
+
+
 def test_the_digest_tells_declarations_apart_and_holds_no_secret(tmp_path: Path) -> None:
     plain, same, other = (ready(tmp_path, AGENT + more)["ops"].digest for more in ("", "", "maxSteps = 3"))
     assert plain == same != other
