@@ -13,13 +13,14 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 from ..domain.errors import MinutebookError
 from ..infra.postgres.readiness import Readiness
 from ..infra.tokens import TokenVerifier
-from .gate import Gate
+from .gate import Gate, is_conversation
 from .mcp import McpEndpoint, room_tools
 from .methods import MethodTable
 from .metrics import Metrics
 from .openapi import describe
 from .own_room import in_own_room
 from .problems import on_any_error, on_domain_error, on_http_error
+from .room_labels import labelled
 from .routes import (
     approvals,
     bench,
@@ -108,7 +109,8 @@ def make_router(services: Services, readiness: Readiness, *, serves_metrics: boo
         return endpoint
 
     async def provide_caller(request: Request[Any, Any, Any]) -> Any:
-        return await in_own_room(services, caller_of(request))
+        caller = await in_own_room(services, caller_of(request))
+        return caller if is_conversation(request.scope) else await labelled(services, caller)
 
     return Litestar(
         [

@@ -67,7 +67,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = _headers(scope)
-        if _is_conversation(scope):
+        if is_conversation(scope):
             send = _without_sniffing(send)
         await self._pass(scope, headers, receive, self._origins.decorated(send, headers))
 
@@ -78,7 +78,7 @@ class Gate:
             if self._origins.is_preflight(scope["method"], headers):
                 await self._answer_preflight(send, methods, headers)
                 return
-            if _is_conversation(scope):
+            if is_conversation(scope):
                 self._check_origin(headers)
             if scope["path"] not in OPEN_PATHS:
                 await self._authenticate(scope, headers)
@@ -105,7 +105,7 @@ class Gate:
                 raise Unauthenticated(NO_CREDENTIAL)
             token = cookie
         caller = await self._verifier.verify(token)
-        if caller.delegate is not None and scope["path"] not in FOR_DELEGATES and not _is_conversation(scope):
+        if caller.delegate is not None and scope["path"] not in FOR_DELEGATES and not is_conversation(scope):
             raise Forbidden("A token that acts for somebody is for conversations only.")
         if bearer is None and scope["method"] not in SAFE_METHODS and not self._origins.may_use_cookie(headers):
             raise _RefusedError("bad_origin", "A session cookie changes things from the server's own pages only.")
@@ -164,7 +164,7 @@ class Gate:
     def _body_limit(self, scope: HTTPScope) -> int:
         if scope["path"] == BRIDGE_BATCH:
             return self._limits.bridge_body_bytes
-        if _is_conversation(scope):
+        if is_conversation(scope):
             return min(CONVERSATION_BODY_BYTES, self._limits.body_bytes)
         return self._limits.body_bytes
 
@@ -177,7 +177,8 @@ class _RefusedError(Exception):
         self.headers = headers or []
 
 
-def _is_conversation(scope: HTTPScope) -> bool:
+def is_conversation(scope: HTTPScope) -> bool:
+    """Whether the request is for a route of conversations."""
     if CONVERSATIONS not in scope["path"] and "//" not in scope["path"]:
         return False
     # The router folds slashes.
@@ -232,7 +233,7 @@ def _check_accept(scope: HTTPScope, headers: dict[bytes, bytes]) -> None:
     accept = headers.get(b"accept", b"*/*").decode("latin-1").lower()
     wanted = {part.split(";")[0].strip() for part in accept.split(",")}
     served = {"*/*", "application/*", "application/json", PROBLEM_TYPE, ""}
-    if scope["path"].endswith("/stream") or (_is_conversation(scope) and scope["path"].endswith("/events")):
+    if scope["path"].endswith("/stream") or (is_conversation(scope) and scope["path"].endswith("/events")):
         served |= {"text/event-stream", "text/*"}
     if scope["path"].endswith("/export"):
         served |= {"application/x-ndjson", "application/jsonl"}

@@ -18,6 +18,7 @@ from .endless import SEND_TIMEOUT_S, RoomStream, frame
 from .live import SEND_BYTES, Burst, Followed, Frame
 from .metrics import VIEWER
 from .reading import Seen, snapshot
+from .room_labels import ASK_AGAIN_S, is_asked, labelled
 from .services import Services
 
 _CURSOR = re.compile(r"0|[1-9][0-9]{0,15}")
@@ -55,6 +56,8 @@ class EventStream(RoomStream):
         self._cursor = start.after
         self._taken_bytes = 0
         self._rest: Awaitable[None] | None = None
+        if is_asked(services, caller):
+            self._due_at = self._spoke_at + ASK_AGAIN_S
         self._backlog_bytes = services.settings.limits.stream_backlog_bytes
 
     async def run(self, receive: Receive, send: Send) -> None:
@@ -113,6 +116,14 @@ class EventStream(RoomStream):
                 return
             if await self._wait():
                 return
+            await self._ask_again_when_due()
+
+    async def _ask_again_when_due(self) -> None:
+        """Where a callable decides, what the viewer may see can change while they look."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._due_at:
+            self._caller = await labelled(self._services, self._caller)
+            self._due_at = now + ASK_AGAIN_S
 
     async def _finish(self) -> bool:
         """Wait for the end of a write that `take` began; False where there is none."""
