@@ -14,17 +14,17 @@ from ..commands.channels.ports import Channel
 from ..commands.deliveries.keeping import Keeping, Kept
 from ..commands.deliveries.lane import LaneWorker
 from ..commands.deliveries.planning import ChannelTerms, Terms
-from ..commands.deliveries.ports import Codec, Permit, permit_all
+from ..commands.deliveries.ports import Permit, permit_all
 from ..commands.deliveries.sending import Means
 from ..commands.deliveries.sweeping import SWEEP_EVERY_S, sweep_lanes
 from ..commands.jobs import Sweep
+from ..commands.ports import no_redaction
 from ..domain.deliveries.retry import Policy
-from ..infra.channels.setup import KINDS
+from ..infra.channels.setup import KINDS, payload_codec
 from ..infra.database import Database
 from ..infra.jobs.connector import Pool
 from ..infra.jobs.engine import JobEngine
 from ..infra.jobs.lanes import LANE_CONCURRENCY, LaneJob, PostgresLaneQueue
-from ..infra.plain_codec import PlainCodec
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.delivery_board import PostgresBoard
 from ..infra.postgres.delivery_gates import PostgresGates
@@ -80,11 +80,6 @@ async def open_channels(settings: Settings, stack: contextlib.AsyncExitStack) ->
     return channels
 
 
-def codec_of(channels: Mapping[str, Channel]) -> Codec:
-    """What reads payloads at rest: of every channel that there is."""
-    return PlainCodec([(channel.codec, channel.version) for channel in channels.values()])
-
-
 async def delivery_work(
     settings: Settings,
     database: Database,
@@ -109,7 +104,7 @@ async def delivery_work(
     appender.start()
     stack.push_async_callback(appender.close)
     store, rows, payloads = PostgresStore(pool, appender), PostgresDeliveryRows(pool), PostgresPayloads(pool)
-    queue, codec = PostgresLaneQueue(jobs), codec_of(channels)
+    queue, codec = PostgresLaneQueue(jobs), payload_codec(settings, no_redaction)  # nothing is encoded here
     means = Means(
         store,
         rows,

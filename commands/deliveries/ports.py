@@ -37,7 +37,8 @@ class Encoded(Struct, frozen=True):
 
 
 class Unreadable(Exception):
-    """A payload at rest cannot be read. reason: `codec_unknown`, `payload_gone` or `payload_damaged`."""
+    """A payload at rest cannot be read. reason: `codec_unknown`, `payload_gone`,
+    `payload_key_unknown` or `payload_damaged`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

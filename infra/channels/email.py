@@ -12,9 +12,9 @@ from email.errors import MessageError
 from email.message import EmailMessage, Message
 from email.parser import BytesParser
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, ClassVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from ...commands.channels.ports import Echoed, NotAuthentic, Proof, Pushed, RawRequest, Receipt
 from ...domain.channels.messages import Address, Can, ChannelIdentity, Inbound, Outgoing, Place
@@ -39,6 +39,12 @@ _UNREADABLE = (MessageError, ValueError, LookupError, TypeError, AttributeError,
 """What the parser of the standard library raises for mails that are none, beside what it says it does."""
 
 
+class EmailV1(Struct, forbid_unknown_fields=True):
+    """Version 1 of payloads at rest."""
+
+    text: str
+
+
 class EmailChannel:
     """`[channels.<name>]` of kind email. Pushes where it has smtp; receives where it has an inboundSecret.
 
@@ -49,6 +55,7 @@ class EmailChannel:
     kind = "email"
     codec = "email"
     version = 1
+    shapes: ClassVar[Mapping[int, type[Struct]]] = {1: EmailV1}
 
     def __init__(self, name: str, settings: ChannelSettings, now: Callable[[], datetime]) -> None:
         self.name = name

@@ -8,11 +8,11 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, Literal
 from urllib.parse import parse_qs
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from ...commands.channels.ports import (
     MAX_ANSWER_BYTES,
@@ -90,6 +90,16 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
+class SlackV1(Struct, forbid_unknown_fields=True):
+    """Version 1 of payloads at rest."""
+
+    text: str
+    mrkdwn: Literal[False]
+    parse: Literal["none"]
+    unfurl_links: Literal[False]
+    unfurl_media: Literal[False]
+
+
 class SlackChannel(Caller):
     """`[channels.<name>]` of kind slack. Pushes where it has a token; receives where it has an inboundSecret.
 
@@ -100,6 +110,7 @@ class SlackChannel(Caller):
     kind = "slack"
     codec = "slack"
     version = 1
+    shapes: ClassVar[Mapping[int, type[Struct]]] = {1: SlackV1}
 
     def __init__(self, name: str, settings: ChannelSettings, now: Callable[[], datetime]) -> None:
         _ = now

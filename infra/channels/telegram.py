@@ -6,10 +6,10 @@ import hmac
 import html
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...commands.channels.ports import (
     MAX_ANSWER_BYTES,
@@ -90,6 +90,18 @@ class _Answer(msgspec.Struct):
     parameters: _Parameters | UnsetType = UNSET
 
 
+class _NoPreview(Struct, forbid_unknown_fields=True):
+    is_disabled: Literal[True]
+
+
+class TelegramV1(Struct, forbid_unknown_fields=True):
+    """Version 1 of payloads at rest."""
+
+    text: str
+    parse_mode: Literal["HTML"]
+    link_preview_options: _NoPreview
+
+
 class TelegramChannel(Caller):
     """`[channels.<name>]` of kind telegram. Pushes where it has a token; receives where it has an inboundSecret.
 
@@ -100,6 +112,7 @@ class TelegramChannel(Caller):
     kind = "telegram"
     codec = "telegram"
     version = 1
+    shapes: ClassVar[Mapping[int, type[Struct]]] = {1: TelegramV1}
 
     def __init__(self, name: str, settings: ChannelSettings, now: Callable[[], datetime]) -> None:
         _ = now

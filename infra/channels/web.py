@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
+
+from msgspec import Struct
 
 from ...commands.channels.ports import Echoed, InboxRows, NotAuthentic, Proof, Pushed, RawRequest, Receipt
 from ...domain.channels.messages import Address, Can, Inbound, Outgoing
 from ...domain.errors import MinutebookError
 from ..settings_channels import ChannelSettings
-from .plain import plain_payloads
+from .plain import PlainV1, plain_payloads
 
 
 class WebChannel:
@@ -20,6 +22,7 @@ class WebChannel:
     kind = "web"
     codec = "web"
     version = 1
+    shapes: ClassVar[Mapping[int, type[Struct]]] = {1: PlainV1}
 
     def __init__(self, name: str, settings: ChannelSettings, rows: InboxRows) -> None:
         self.name = name

@@ -7,10 +7,10 @@ import binascii
 import hmac
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 from standardwebhooks.webhooks import Webhook
 
 from ...commands.channels.ports import Echoed, NotAuthentic, Proof, Pushed, RawRequest, Receipt
@@ -21,7 +21,7 @@ from ...domain.ids import canonical_name
 from ..settings_channels import ChannelSettings
 from ..webhooks import signed_headers
 from .calls import Caller, of_status, post
-from .plain import plain_payloads
+from .plain import PlainV1, plain_payloads
 from .reading import decoded, digest, shaped, signed_at
 
 TYPE = "minutebook.message"
@@ -66,6 +66,7 @@ class WebhookChannel(Caller):
     kind = "webhook"
     codec = "webhook"
     version = 1
+    shapes: ClassVar[Mapping[int, type[Struct]]] = {1: PlainV1}
 
     def __init__(self, name: str, settings: ChannelSettings, now: Callable[[], datetime]) -> None:
         can = Can(

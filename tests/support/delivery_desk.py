@@ -21,14 +21,16 @@ from minutebook.commands.deliveries.planning import ChannelTerms, Planner, Said,
 from minutebook.commands.deliveries.ports import Permit, permit_all
 from minutebook.commands.deliveries.sending import Means
 from minutebook.commands.deliveries.sweeping import sweep_lanes
+from minutebook.commands.ports import no_redaction
 from minutebook.domain.channels.messages import Address
 from minutebook.domain.deliveries.retry import Policy
+from minutebook.infra.channels.setup import SHAPES
 from minutebook.infra.channels.webhook import WebhookChannel
+from minutebook.infra.codecs import PayloadCodec
 from minutebook.infra.delivery_hashes import DeliveryHashes
 from minutebook.infra.jobs.connector import Pool, jobs_pool
 from minutebook.infra.jobs.engine import JobEngine
 from minutebook.infra.jobs.lanes import LANE_CONCURRENCY, LaneJob, PostgresLaneQueue
-from minutebook.infra.plain_codec import PlainCodec
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.delivery_board import PostgresBoard
 from minutebook.infra.postgres.delivery_gates import PostgresGates
@@ -82,7 +84,7 @@ class Desk:
         self.board = PostgresBoard(pool)
         self.queue = PostgresLaneQueue(jobs)
         self.hashes = DeliveryHashes(b"k" * 32)
-        self.codec = PlainCodec([(channel.codec, channel.version) for channel in channels.values()])
+        self.codec = PayloadCodec(SHAPES, [b"p" * 32], no_redaction)
         self.channels = channels
         self.jobs = jobs
         self.stopping = False
