@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ..commands.conversations.access import Part
 from ..commands.conversations.handlers import Looked
-from ..commands.conversations.ports import ConversationLog, Owned
-from ..domain.conversations.events import ConversationStarted
+from ..commands.conversations.ports import ConversationLog, Listed
 from ..domain.conversations.identity import Identity
-from ..domain.conversations.signing import Keyring
 from ..domain.conversations.state import Conversation
 from ..domain.times import stamp
-from .conversation_entries import Cursor, Entry, Reader, RestrictedEntry, clamped, reader_of, shown
+from .conversation_entries import Cursor, Entry, Reader, RestrictedEntry, clamped, shown
 from .conversation_sights import Sights
 
 Direction = Literal["forward", "backward"]
@@ -50,7 +49,7 @@ class ConversationStatus(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ConversationLine(msgspec.Struct, frozen=True, rename="camel"):
-    """A conversation in a list. handle: the name that its owner gave it."""
+    """A conversation in a list. handle: the name that its owner gave it, for them alone."""
 
     id: str
     mode: str
@@ -98,20 +97,18 @@ def status_of(
     )
 
 
-def line_of(keyring: Keyring, owned: Owned) -> ConversationLine | None:
-    """A line of the list; None where its beginning is not verifiably ours."""
-    started = reader_of(keyring, owned.conversation_id).decode(owned.first)
-    if not isinstance(started, ConversationStarted):
-        return None
+def line_of(listed: Listed, part: Part) -> ConversationLine:
+    """A line of the list of who has that part."""
+    started = part.started
     return ConversationLine(
-        owned.conversation_id,
+        listed.conversation_id,
         started.mode,
-        "closed" if owned.is_closed else "open",
+        "closed" if listed.is_closed else "open",
         started.agent,
         started.barge_in,
-        stamp(owned.first.at),
-        stamp(owned.last_at),
-        started.handle,
+        stamp(listed.first.at),
+        stamp(listed.last_at),
+        started.handle if started.owner == part.who else UNSET,
     )
 
 

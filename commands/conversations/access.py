@@ -8,14 +8,14 @@ from collections.abc import Callable
 from msgspec import UNSET, Struct
 
 from ...domain.conversations.events import ConversationStarted, Mode, ParticipantAdded
-from ...domain.conversations.identity import Identity, identity_key, identity_of
+from ...domain.conversations.identity import Identity, identity_of
 from ...domain.conversations.signing import Keyring
 from ...domain.errors import NotVisible
 from ...domain.ids import is_conversation_id
 from ...domain.principals import Caller
 from ..ports import StoredEvent
 from .kind import Verifier, conversation_kind, stream_of
-from .ports import ConversationLog
+from .ports import ConversationLog, Listed
 
 MAX_REMEMBERED = 10_000
 """Conversations of which the owner is remembered, so that their next command costs no read."""
@@ -37,6 +37,13 @@ class Seat(Struct, frozen=True):
     def is_owner(self) -> bool:
         """Whether it is theirs."""
         return self.who == self.owner
+
+
+class Part(Struct, frozen=True):
+    """Somebody's part in a conversation. who: as whom they take it. started: its first event."""
+
+    who: Identity
+    started: ConversationStarted
 
 
 class Access:
@@ -67,22 +74,39 @@ class Access:
             return known
         if not is_conversation_id(conversation_id):
             raise NotVisible
-        shared = self.acting(caller, "shared")
-        found = await self._log.first(stream_of(conversation_id), None if shared is None else identity_key(shared))
+        found = await self._log.first(stream_of(conversation_id), self.acting(caller, "shared"))
         if found is None:
             raise NotVisible
         stream_id, tenant, first, newest = found
-        verifier = conversation_kind(self._keyring, conversation_id).verifier
-        started = verifier.decode(first)
-        if not isinstance(started, ConversationStarted) or not _wrote(started.owner, first) or tenant != caller.tenant:
+        part = self._part(caller, conversation_id, first, newest)
+        if part is None or tenant != caller.tenant:
             raise NotVisible
-        who = self.acting(caller, started.mode)
-        if who is None or not (who == started.owner or _is_participant(verifier, started, who, newest)):
-            raise NotVisible
-        seat = Seat(stream_id, who, started.owner, started.agent, started.mode)
+        started = part.started
+        seat = Seat(stream_id, part.who, started.owner, started.agent, started.mode)
         if seat.is_owner:
             self._remember(conversation_id, seat)
         return seat
+
+    async def listed(self, caller: Caller, limit: int, before: str | None) -> list[tuple[Listed, Part | None]] | None:
+        """A page of the conversations that the caller takes part in; without a part where that is not verifiably so.
+        None where `before` is none of their list. Raises Unavailable."""
+        found = await self._log.listed(identity_of(caller), self.acting(caller, "shared"), limit, before)
+        if found is None:
+            return None
+        return [(each, self._part(caller, each.conversation_id, each.first.event, each.newest)) for each in found]
+
+    def _part(
+        self, caller: Caller, conversation_id: str, first: StoredEvent, newest: StoredEvent | None
+    ) -> Part | None:
+        """The caller's part, by a conversation's first event and the newest one about them."""
+        verifier = conversation_kind(self._keyring, conversation_id).verifier
+        started = verifier.decode(first)
+        if not isinstance(started, ConversationStarted) or not _wrote(started.owner, first):
+            return None
+        who = self.acting(caller, started.mode)
+        if who is None or not (who == started.owner or _is_participant(verifier, started, who, newest)):
+            return None
+        return Part(who, started)
 
     def _remember(self, conversation_id: str, seat: Seat) -> None:
         self._owned_here[conversation_id] = seat

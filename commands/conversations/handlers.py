@@ -27,7 +27,7 @@ from ...domain.conversations.decide import (
     send_turn,
     start,
 )
-from ...domain.conversations.identity import Identity
+from ...domain.conversations.identity import Identity, identity_of
 from ...domain.conversations.participants import (
     OWNER_MANAGES,
     add_participant,
@@ -110,7 +110,7 @@ class Conversations:
         if who is None:
             raise Forbidden(NOT_MAPPED)
         means, received = self._means, self._received(caller, who)
-        conversation_id = self._id_of(who, command)
+        conversation_id = self._id_of(identity_of(caller), command)
         idempotency = self._key(caller, who, "start_conversation", "", key, command, 201, {"id": conversation_id})
         first = await means.dispatcher.replayed(idempotency)
         if first is not None:
@@ -271,13 +271,11 @@ class Conversations:
         fields = {"seq": looked.version, "id": conversation_id, "chain": looked.chain}
         return Answer(200, fields, False, looked.version)
 
-    def _id_of(self, asker: Identity, command: StartConversation) -> str:
-        """A new id, or that of the asker's handle; one for each mode, since not everybody who acts as the asker in
-        shared conversations reaches the others of theirs."""
+    def _id_of(self, own: Identity, command: StartConversation) -> str:
+        """A new id, or that of a handle, which is the token's own: whom it acts as has other ones."""
         if command.id is UNSET:
             return long_id(self._means.entropy())
-        name = f"{asker.tenant}\n{_written(asker)}\n\n{command.id}"
-        return long_id(self._means.name_bits(name if command.mode == "owner" else f"{name}\nshared"))
+        return long_id(self._means.name_bits(f"{own.tenant}\n{_written(own)}\n\n{command.id}"))
 
     def _received(self, caller: Caller, who: Identity) -> Received:
         return Received(

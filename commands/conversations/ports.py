@@ -60,9 +60,11 @@ class Clearance(Protocol):
 class ConversationLog(Protocol):
     """Reads of one conversation's stream, by stream id. Every method raises Unavailable."""
 
-    async def first(self, stream: str, person: str | None) -> tuple[int, str, StoredEvent, StoredEvent | None] | None:
-        """The stream's id, its tenant, its first event, and the newest event about the part of a person (identity_key;
-        None for nobody) in it, all in one point read; None where there is no such stream."""
+    async def first(
+        self, stream: str, person: Identity | None
+    ) -> tuple[int, str, StoredEvent, StoredEvent | None] | None:
+        """The stream's id, its tenant, its first event, and the newest event about the part of a person in it, all in
+        one point read; None where there is no such stream."""
         ...
 
     async def at(self, stream_id: int, seqs: Sequence[int]) -> list[At]:
@@ -83,20 +85,25 @@ class ConversationLog(Protocol):
         """The context_decided of a turn, by its unique key (events.CONTEXT_CLIENT)."""
         ...
 
-    async def owned(self, owner: Identity, limit: int, before: str | None) -> list[Owned] | None:
-        """The conversations that the owner started, newest first, behind the one with the id `before`.
+    async def listed(
+        self, owner: Identity, person: Identity | None, limit: int, before: str | None
+    ) -> list[Listed] | None:
+        """The conversations that the owner started, and the shared ones that the person takes part in, newest first,
+        behind the one with the id `before`; as the tables beside the log say it, for the caller to verify.
 
-        None where `before` is none of theirs, be it somebody else's or nobody's.
+        None where `before` is none of these, be it somebody else's or nobody's.
         """
         ...
 
 
-class Owned(Struct, frozen=True):
-    """A conversation in its owner's list. first: its conversation_started."""
+class Listed(Struct, frozen=True):
+    """A conversation in somebody's list. first: its conversation_started. newest: the newest event about the part that
+    the person of the list has in it."""
 
     conversation_id: str
     stream_id: int
     first: At
+    newest: StoredEvent | None
     is_closed: bool
     last_at: datetime
 

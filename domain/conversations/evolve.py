@@ -186,7 +186,7 @@ def _queued(conversation: Conversation, waiting: Waiting) -> Conversation:
 def interrupts(conversation: Conversation, waiting: Waiting, asker: Any) -> bool:
     """Whether an envelope that waits ends the running turn of `asker`, if it passes every check: a close does, and
     where the conversation says so a message of the same asker's own."""
-    if waiting.is_suspect or waiting.is_removed:
+    if waiting.is_suspect:
         return False
     return waiting.kind == "close" or (conversation.barge_in == "interrupt" and waiting.asker == asker)
 

@@ -22,7 +22,6 @@ from ...domain.conversations.commands import (
     SendTurn,
     StartConversation,
 )
-from ...domain.conversations.identity import identity_of
 from ...domain.conversations.ledger import Ledger
 from ...domain.errors import Invalid, InvalidCursor, NotVisible
 from ...domain.ids import is_conversation_id
@@ -95,15 +94,15 @@ async def list_conversations(
     limit: Annotated[int, QueryParameter(ge=1, le=MAX_LIST)] = 50,
     cursor: FromQuery[str | None] = None,
 ) -> Response[ConversationPage]:
-    """The caller's own conversations, newest first."""
+    """The conversations that the caller takes part in, newest first."""
     talks = services.conversations
     found = None
     if cursor is None or is_conversation_id(cursor):
-        found = await talks.log.owned(identity_of(caller), limit + 1, cursor)
+        found = await talks.handlers.access.listed(caller, limit + 1, cursor)
     if found is None:
         raise InvalidCursor("The cursor is not one of this list; take nextCursor of the page before.")
-    lines = [line for line in (line_of(talks.keyring, each) for each in found[:limit]) if line is not None]
-    after = found[limit - 1].conversation_id if len(found) > limit else UNSET
+    lines = [line_of(each, part) for each, part in found[:limit] if part is not None]
+    after = found[limit - 1][0].conversation_id if len(found) > limit else UNSET
     return Response(ConversationPage(lines, after), headers={"cache-control": "no-store"})
 
 

@@ -59,6 +59,9 @@ def chat(
         Literal["queue", "interrupt"],
         typer.Option(help="Of a new conversation: what a message does while a reply is on its way."),
     ] = "queue",
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Of a new conversation: others may take part, whom you name.")
+    ] = False,
     tail: Annotated[int, typer.Option(help="Records of before that are shown.")] = DEFAULT_TAIL,
 ) -> None:
     """Talk with an agent; Ctrl-C stops its reply, and leaves where there is none. Each line is a message."""
@@ -66,7 +69,7 @@ def chat(
         if not 0 <= tail <= MAX_TAIL:
             fail(f"--tail must be 0 to {MAX_TAIL}; `minutebook conversations export` has everything.", USAGE)
         tokens = tokens_of(data_dir, token, token_file, principal, tenant)
-        start = {"agent": agent, "bargeIn": barge_in}
+        start = {"agent": agent, "bargeIn": barge_in, "mode": "shared" if shared else "owner"}
         try:
             asyncio.run(_chat(url, tokens, conversation, start, tail))
         except StreamBroken as error:

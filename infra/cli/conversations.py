@@ -1,4 +1,4 @@
-"""`minutebook conversations`: what one has started, how it stands, what was said, and all of it as a file."""
+"""`minutebook conversations`: what one takes part in, how it stands, what was said, and all of it as a file."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from ..conversation_client import entries, id_of, newest, owned
 from .chat_view import prompt_of, withheld
 from .common import USAGE, fail
 from .online import Server, online
+from .participants import add, participants, remove
 from .render import remark, say
 
 MAX_HISTORY = 10_000
 
-conversations = typer.Typer(help="Your conversations with agents: list, show, history, export.", no_args_is_help=True)
+conversations = typer.Typer(
+    help="Your conversations with agents: list, show, history, export, and who takes part.", no_args_is_help=True
+)
 
 Name = Annotated[str, typer.Argument(metavar="CONVERSATION", help="Its id, or your own name for it.")]
 
 
 @online
 def list_(server: Server) -> None:
-    """All that you have started, newest first."""
+    """All that you take part in, newest first."""
 
     async def run(api: Api) -> list[dict[str, Any]]:
         return [line async for line in owned(api)]
@@ -56,7 +59,7 @@ def show(server: Server, conversation: Name) -> None:
     def words() -> None:
         running = status.get("running")
         shown = {**status, "running": f"turn {running['turn']}" if running else "-"}
-        for name in ("id", "agent", "state", "turns", "running", "queued", "bargeIn", "generation"):
+        for name in ("id", "agent", "mode", "state", "turns", "running", "queued", "bargeIn", "generation"):
             say(f"{name:<10} {shown[name]}")
 
     server.answered(status, words)
@@ -113,6 +116,8 @@ def export(
 
 for _name, _verb in (("list", list_), ("show", show), ("history", history), ("export", export)):
     conversations.command(_name)(_verb)
+for _verb in (participants, add, remove):
+    conversations.command()(_verb)
 
 
 def _show(entry: dict[str, Any]) -> None:

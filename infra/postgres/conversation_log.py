@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
-from ...commands.conversations.ports import At, Owned
+from ...commands.conversations.ports import At, Listed
 from ...commands.ports import StoredEvent
 from ...domain.conversations.erasing import NAMING
 from ...domain.conversations.events import (
@@ -21,7 +21,7 @@ from ...domain.conversations.events import (
     ReplyRecorded,
     UserRecorded,
 )
-from ...domain.conversations.identity import Identity
+from ...domain.conversations.identity import Identity, identity_key
 from .identities import columns
 from .reads import PAYLOAD_LEFT, fetch
 
@@ -34,12 +34,13 @@ _EVENT = (
 )
 _NEWEST_OF_PERSON = _EVENT.replace("e.", "p.")
 # The types as constants: what the partial index events_of_people is for must be seen when the statement is planned.
+_JOIN_PERSON = (
+    " LEFT JOIN LATERAL (SELECT * FROM minutebook.events o WHERE o.stream_id = s.id AND o.origin_client = %s"  # noqa: S608
+    f" AND o.type IN ('{ParticipantAdded.type}', '{ParticipantRemoved.type}') ORDER BY o.seq DESC LIMIT 1) p ON true"
+)
 _FIRST = (
     f"SELECT s.id, s.tenant, {_EVENT}, {_NEWEST_OF_PERSON} FROM minutebook.streams s"  # noqa: S608 - constants only
-    " JOIN minutebook.events e ON e.stream_id = s.id AND e.seq = 1"
-    " LEFT JOIN LATERAL (SELECT * FROM minutebook.events o WHERE o.stream_id = s.id AND o.origin_client = %s"
-    f" AND o.type IN ('{ParticipantAdded.type}', '{ParticipantRemoved.type}') ORDER BY o.seq DESC LIMIT 1) p ON true"
-    " WHERE s.name = %s"
+    f" JOIN minutebook.events e ON e.stream_id = s.id AND e.seq = 1{_JOIN_PERSON} WHERE s.name = %s"
 )
 # One look-up a key, by the key's own index: were they one condition, a plan might walk the whole stream for them.
 _AT = (
@@ -55,17 +56,19 @@ _RECORDS = (
     " WHERE e.stream_id = %s AND e.seq > %s AND e.type = ANY(%s) ORDER BY e.seq LIMIT %s"
 )
 _RECORD_TYPES = [UserRecorded.type, ReplyRecorded.type, ParticipantRemoved.type, ConversationClosed.type, NAMING]
-_OWNER = "c.actor = %s AND c.tenant = %s AND c.on_behalf_of = %s"
+_OWN = "minutebook.conversations c WHERE c.actor = %s AND c.tenant = %s AND c.on_behalf_of = %s"
+_PART = "minutebook.conversation_participants c WHERE c.actor = %s AND c.tenant = %s"
 _PLACE = (
-    "SELECT c.stream_id FROM minutebook.streams s JOIN minutebook.conversations c ON c.stream_id = s.id"  # noqa: S608
-    f" WHERE s.name = %s AND {_OWNER}"
+    "SELECT s.id FROM minutebook.streams s WHERE s.name = %s"  # noqa: S608 - constants only
+    f" AND (EXISTS (SELECT FROM {_OWN} AND c.stream_id = s.id) OR EXISTS (SELECT FROM {_PART} AND c.stream_id = s.id))"
 )
-_OWNED = (
-    f"SELECT s.id, s.name, s.sealed, s.last_ts, {_EVENT} FROM (SELECT c.stream_id FROM minutebook.conversations c"  # noqa: S608
-    f" WHERE {_OWNER} AND c.stream_id < %s ORDER BY c.stream_id DESC LIMIT %s) c"
-    " JOIN minutebook.streams s ON s.id = c.stream_id"
+_BEHIND = "AND c.stream_id < %s ORDER BY c.stream_id DESC LIMIT %s"
+_LISTED = (
+    f"SELECT s.id, s.name, s.sealed, s.last_ts, {_EVENT}, {_NEWEST_OF_PERSON} FROM ("  # noqa: S608 - as above
+    f"(SELECT c.stream_id FROM {_OWN} {_BEHIND}) UNION (SELECT c.stream_id FROM {_PART} {_BEHIND})"
+    " ORDER BY stream_id DESC LIMIT %s) c JOIN minutebook.streams s ON s.id = c.stream_id"
     " CROSS JOIN LATERAL (SELECT * FROM minutebook.events o WHERE o.stream_id = s.id AND o.seq = 1 LIMIT 1) e"
-    " ORDER BY s.id DESC"
+    f"{_JOIN_PERSON} ORDER BY s.id DESC"
 )
 
 NEWEST = 2**63 - 1
@@ -78,15 +81,16 @@ class PostgresConversationLog:
     def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
         self._pool = pool
 
-    async def first(self, stream: str, person: str | None) -> tuple[int, str, StoredEvent, StoredEvent | None] | None:
+    async def first(
+        self, stream: str, person: Identity | None
+    ) -> tuple[int, str, StoredEvent, StoredEvent | None] | None:
         """See ConversationLog.first."""
-        client = None if person is None else f"{PARTICIPANT_CLIENT}{person}"
-        rows = await fetch(self._pool, _FIRST, (client, stream))
+        rows = await fetch(self._pool, _FIRST, (_client_of(person), stream))
         if not rows:
             return None
         stream_id, tenant, *events = rows[0]
-        newest = events[len(events) // 2 :]
-        return stream_id, tenant, _at(events[: len(newest)]).event, None if newest[0] is None else _at(newest).event
+        first, newest = _first_and_newest(events)
+        return stream_id, tenant, first.event, newest
 
     async def at(self, stream_id: int, seqs: Sequence[int]) -> list[At]:
         """See ConversationLog.at."""
@@ -106,19 +110,35 @@ class PostgresConversationLog:
         rows = await fetch(self._pool, _BY_KEYS, ([str(turn)], CONTEXT_CLIENT, stream_id))
         return _at(rows[0]) if rows else None
 
-    async def owned(self, owner: Identity, limit: int, before: str | None) -> list[Owned] | None:
-        """See ConversationLog.owned. What their first events say is for the caller to verify."""
+    async def listed(
+        self, owner: Identity, person: Identity | None, limit: int, before: str | None
+    ) -> list[Listed] | None:
+        """See ConversationLog.listed."""
         place = NEWEST
+        own = columns(owner)
+        part = (None, None) if person is None else columns(person)[:2]
         if before is not None:
-            found = await fetch(self._pool, _PLACE, (f"{STREAM}{before}", *columns(owner)))
+            found = await fetch(self._pool, _PLACE, (f"{STREAM}{before}", *own, *part))
             if not found:
                 return None
             place = found[0][0]
-        rows = await fetch(self._pool, _OWNED, (*columns(owner), place, limit))
+        rows = await fetch(self._pool, _LISTED, (*own, place, limit, *part, place, limit, limit, _client_of(person)))
         return [
-            Owned(name.removeprefix(STREAM), stream_id, _at(event), is_closed, last_at)
-            for stream_id, name, is_closed, last_at, *event in rows
+            Listed(name.removeprefix(STREAM), stream_id, *_first_and_newest(events), is_closed, last_at)
+            for stream_id, name, is_closed, last_at, *events in rows
         ]
+
+
+def _client_of(person: Identity | None) -> str | None:
+    """The origin_client of what is said about somebody's part."""
+    return None if person is None else f"{PARTICIPANT_CLIENT}{identity_key(person)}"
+
+
+def _first_and_newest(columns_: Sequence[Any]) -> tuple[At, StoredEvent | None]:
+    """Two events beside each other, of which the second may be none."""
+    half = len(columns_) // 2
+    newest = columns_[half:]
+    return _at(columns_[:half]), None if newest[0] is None else _at(newest).event
 
 
 def _at(row: Sequence[Any]) -> At:

@@ -1615,6 +1615,35 @@ $$;
 
 ALTER FUNCTION minutebook.note_delivery() OWNER TO minutebook_owner;
 
+-- Name: note_participant(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_participant() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_who jsonb := coalesce(NEW.payload -> 'participant', NEW.payload -> 'owner');
+    v_actor text := v_who ->> 'actor';
+    v_tenant text := coalesce(v_who ->> 'tenant', '');
+BEGIN
+    IF v_actor IS NULL OR coalesce(current_setting('minutebook.fork_source', true), '') <> ''
+        OR NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'conversation')
+    THEN
+        RETURN NULL;
+    ELSIF NEW.type = 'participant_removed' THEN
+        DELETE FROM minutebook.conversation_participants p
+        WHERE p.actor = v_actor AND p.tenant = v_tenant AND p.stream_id = NEW.stream_id;
+    ELSIF NEW.type = 'participant_added' OR (NEW.seq = 1 AND NEW.payload ->> 'mode' = 'shared') THEN
+        INSERT INTO minutebook.conversation_participants (stream_id, tenant, actor)
+        VALUES (NEW.stream_id, v_tenant, v_actor)
+        ON CONFLICT ON CONSTRAINT conversation_participants_pkey DO NOTHING;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_participant() OWNER TO minutebook_owner;
+
 -- Name: note_run_or_hold(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.note_run_or_hold() RETURNS trigger
@@ -2455,6 +2484,16 @@ CREATE TABLE minutebook.channel_pauses (
 
 ALTER TABLE minutebook.channel_pauses OWNER TO minutebook_owner;
 
+-- Name: conversation_participants; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.conversation_participants (
+    stream_id bigint NOT NULL,
+    tenant text NOT NULL,
+    actor text NOT NULL
+);
+
+ALTER TABLE minutebook.conversation_participants OWNER TO minutebook_owner;
+
 -- Name: conversations; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.conversations (
@@ -3019,6 +3058,11 @@ ALTER TABLE ONLY minutebook.channel_paces
 ALTER TABLE ONLY minutebook.channel_pauses
     ADD CONSTRAINT channel_pauses_pkey PRIMARY KEY (channel);
 
+-- Name: conversation_participants conversation_participants_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.conversation_participants
+    ADD CONSTRAINT conversation_participants_pkey PRIMARY KEY (actor, tenant, stream_id);
+
 -- Name: conversations conversations_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.conversations
@@ -3203,6 +3247,10 @@ ALTER TABLE ONLY minutebook_views.room_list
 
 ALTER TABLE ONLY minutebook_views.transcript
     ADD CONSTRAINT transcript_pkey PRIMARY KEY (stream_id, seq);
+
+-- Name: conversation_participants_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX conversation_participants_by_stream ON minutebook.conversation_participants USING btree (stream_id);
 
 -- Name: conversations_by_owner; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -3410,6 +3458,12 @@ CREATE TRIGGER events_note_delivery AFTER INSERT ON minutebook.events FOR EACH R
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_delivery;
 
+-- Name: events events_note_participant; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_participant AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['participant_added'::text, 'participant_removed'::text, 'conversation_started'::text]))) EXECUTE FUNCTION minutebook.note_participant();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_participant;
+
 -- Name: events events_note_run_or_hold; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_note_run_or_hold AFTER INSERT ON minutebook.events FOR EACH ROW WHEN (((new.type = 'state_changed'::text) AND (new.origin <> 'harness'::text))) EXECUTE FUNCTION minutebook.note_run_or_hold();
@@ -3479,6 +3533,11 @@ CREATE TRIGGER procrastinate_trigger_status_events_insert_v1 AFTER INSERT ON min
 -- Name: procrastinate_jobs procrastinate_trigger_status_events_update_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
 
 CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF status ON minutebook_jobs.procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1();
+
+-- Name: conversation_participants conversation_participants_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.conversation_participants
+    ADD CONSTRAINT conversation_participants_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: conversations conversations_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -3851,6 +3910,10 @@ REVOKE ALL ON FUNCTION minutebook.note_conversation() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.note_delivery() FROM PUBLIC;
 
+-- Name: FUNCTION note_participant(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_participant() FROM PUBLIC;
+
 -- Name: FUNCTION note_run_or_hold(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.note_run_or_hold() FROM PUBLIC;
@@ -4038,6 +4101,11 @@ GRANT SELECT ON TABLE minutebook.channel_paces TO minutebook_auditor;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.channel_pauses TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.channel_pauses TO minutebook_auditor;
+
+-- Name: TABLE conversation_participants; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.conversation_participants TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.conversation_participants TO minutebook_auditor;
 
 -- Name: TABLE conversations; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import psycopg
 import pytest
 from append_helpers import (
     LOGIN_ROLES,
@@ -130,6 +131,27 @@ def test_whose_a_conversation_is_is_there_when_it_is_started(any_database: Any) 
             " JOIN minutebook.events e ON e.stream_id = c.stream_id AND e.seq = 1 ORDER BY 1"
         ).fetchall()
         assert rows == [("", "human:ada", "", True), ("acme", "human:ada", "human:ben", True)]
+
+
+def test_who_takes_part_in_a_shared_conversation_is_kept_while_they_do(any_database: Any) -> None:
+    def people(app: psycopg.Connection) -> list[tuple[str, str]]:
+        sql = "SELECT tenant, actor FROM minutebook.conversation_participants ORDER BY stream_id, actor"
+        return app.execute(sql).fetchall()
+
+    def change(what: str, actor: str = "human:ben") -> dict[str, Any]:
+        return event({"participant": {"actor": actor, "tenant": "acme"}}, t=f"participant_{what}")
+
+    with any_database.connect("app") as app:
+        of_ada = event({"owner": {"actor": "human:ada"}, "mode": "shared"}, t="conversation_started")
+        append(app, creation(of_ada, change("added"), change("added"), stream=TALK))
+        append(app, creation(started(), stream=OTHER), creation(of_ada, change("added"), stream=ROOM))
+        assert people(app) == [("", "human:ada"), ("acme", "human:ben")]
+        append(app, item(3, change("removed", "human:eve"), change("removed"), stream=TALK))
+        assert people(app) == [("", "human:ada")]
+        append(app, item(5, change("added"), stream=TALK))
+        fork = "SELECT outcome FROM minutebook.fork_v1(%s, 2, %s, %s::pg_catalog.json, 100, 99999)"
+        assert one(app, fork, TALK, "conversation:copy", json.dumps(event({"kind": "forked_from"}))) == "appended"
+        assert people(app) == [("", "human:ada"), ("acme", "human:ben")]
 
 
 def test_events_of_those_types_mean_nothing_in_other_streams_and_in_copies(any_database: Any) -> None:

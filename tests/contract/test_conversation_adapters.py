@@ -14,7 +14,7 @@ from append_helpers import run as execute
 from appender_helpers import Pool, run
 from minutebook.commands.conversations.ports import LEASE_TTL_S, RUNNER_LEASE, At, Delta, Position
 from minutebook.commands.ports import Append, Creation, EventRow
-from minutebook.domain.conversations.identity import Identity
+from minutebook.domain.conversations.identity import Identity, identity_key
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.conversation_log import PostgresConversationLog
 from minutebook.infra.postgres.deltas_table import CHECKED, PostgresDeltaTable
@@ -89,7 +89,7 @@ def test_the_list_of_an_owner_is_theirs_alone(database: Any) -> None:
             await begin(appender, id_, owner, seal=id_ == A)
 
         async def listed(owner: Identity, limit: int = 9, before: str | None = None) -> list[str] | None:
-            found = await log.owned(owner, limit, before)
+            found = await log.listed(owner, owner, limit, before)
             return None if found is None else [each.conversation_id[0] for each in found]
 
         assert await listed(ADA) == ["e", "d", "a"]
@@ -102,9 +102,55 @@ def test_the_list_of_an_owner_is_theirs_alone(database: Any) -> None:
         assert await listed(Identity("human:ben", "acme")) == []
         for foreign in (B, C, "z" * 26, "%", ""):
             assert await listed(ADA, 2, foreign) is None
-        newest, oldest = (await log.owned(ADA, 9, None) or [])[::2]
+        newest, oldest = (await log.listed(ADA, ADA, 9, None) or [])[::2]
         assert (newest.is_closed, oldest.is_closed) == (False, True)
         assert (oldest.first.event.type, oldest.first.at) == ("conversation_started", oldest.last_at)
+
+    run(work, database.url())
+
+
+def part(type_: str, who: Identity, seq: int) -> EventRow:
+    """Somebody comes or goes."""
+    return stored(type_, f"participant:{identity_key(who)}", f"{seq:016}", participant=msgspec.to_builtins(who))
+
+
+def test_the_newest_of_a_persons_part_comes_with_the_first_event(database: Any) -> None:
+    async def work(appender: Appender, pool: Pool) -> None:
+        log = PostgresConversationLog(pool)
+        gone, came = (part(f"participant_{what}", BEN, seq) for what, seq in (("removed", 4), ("added", 2)))
+        await begin(appender, A, ADA, came, part("participant_added", ADA, 3), gone, stored("envelope_received"))
+        await begin(appender, B, ADA, came)
+        for id_, person, newest in ((A, BEN, 4), (A, ADA, 3), (A, FOR_ADA, None), (A, None, None), (B, BEN, 2)):
+            found = await log.first(f"conversation:{id_}", person)
+            assert found is not None
+            assert found[2].type == "conversation_started"
+            assert (None if found[3] is None else found[3].seq) == newest
+        assert await log.first(f"conversation:{C}", BEN) is None
+
+    run(work, database.url())
+
+
+def test_a_list_has_what_one_started_and_what_one_takes_part_in(database: Any) -> None:
+    async def work(appender: Appender, pool: Pool) -> None:
+        log = PostgresConversationLog(pool)
+        for id_ in (A, B, C, "d" * 26):
+            await begin(appender, id_, ADA if id_ == B else FOR_ADA, part("participant_added", BEN, 2))
+        await begin(appender, "e" * 26, BEN, stored("participant_added", participant={"actor": 7}))
+        await appender.append([Append(f"conversation:{C}", 2, [part("participant_removed", BEN, 3)])])
+
+        async def listed(person: Identity | None, limit: int = 9, before: str | None = None) -> str | None:
+            found = await log.listed(BEN, person, limit, before)
+            return None if found is None else "".join(each.conversation_id[0] for each in found)
+
+        assert await listed(BEN) == "edba"
+        assert await listed(BEN, 2) == "ed"
+        assert await listed(BEN, 2, "d" * 26) == "ba"
+        assert await listed(None) == "e"
+        assert await listed(BEN, 9, C) is None, "who was removed has no place there"
+        assert await listed(None, 9, B) is None
+        newest = (await log.listed(BEN, BEN, 9, None) or [])[1].newest
+        assert newest is not None
+        assert (newest.seq, newest.type) == (2, "participant_added")
 
     run(work, database.url())
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, cast
 
 import pytest
+from conversation_scenes import ALICE, BOB, RING, Log
 from hypothesis import given
 from hypothesis import strategies as st
-from minutebook.commands.conversations.ports import Delta, Position
+from minutebook.commands.conversations.ports import At, Delta, Position
+from minutebook.commands.ports import StoredEvent
+from minutebook.domain.conversations.commands import AddParticipant, RemoveParticipant
+from minutebook.domain.conversations.events import ParticipantRemoved, ReplyRecorded, UserRecorded
 from minutebook.domain.conversations.identity import Identity
+from minutebook.domain.conversations.participants import add_participant, remove_participant
 from minutebook.domain.conversations.state import Conversation, Running
-from minutebook.http.delta_hub import Dialogue, Live
+from minutebook.http.conversation_entries import reader_of
+from minutebook.http.delta_hub import Dialogue, Live, Viewing
+from shared_talks import shared_log
 
 STREAM = 7
 ANN = Identity("human:ann", "acme")
@@ -91,3 +99,49 @@ def test_only_the_reply_that_the_log_waits_for_is_shown(turn: int, is_shown: boo
     talk.hear(delta(0, "words", turn=turn))
     assert (talk.shown(ANN) is not None) == is_shown
     assert dialogue(2, is_running=False).shown(ANN) is None
+
+
+def read_rows(talk: Dialogue, log: Log, through: int) -> None:
+    """What the hub reads of the log, up to that seq: records and removals."""
+    rows = [row for row in log.rows if talk.seq < row.seq <= through and row.type in READ]
+    stored = [
+        StoredEvent(row.seq, row.type, row.version, row.actor.kind, row.actor.id, None, None, row.payload)
+        for row in rows
+    ]
+    talk.add([At(each, row.at) for each, row in zip(stored, rows, strict=True)])
+
+
+READ = {UserRecorded.type, ReplyRecorded.type, ParticipantRemoved.type}
+
+
+def test_law_17_who_is_taken_out_gets_what_came_before_and_no_more_whoever_looks_when() -> None:
+    """The removal is between the records of turns 1 and 2; bob comes back before turn 3."""
+    log = shared_log(BOB)
+    log.turn("one")
+    seen_at = len(log.rows)
+    log.append(remove_participant(log.state, RemoveParticipant("human:bob"), log.received()))
+    log.turn("two")
+    log.append(add_participant(log.state, AddParticipant("human:bob"), log.received()))
+    back_at = len(log.rows)
+    log.turn("three")
+    before = shared_log(BOB).state
+    talk = Dialogue(STREAM, reader_of(RING, log.id), before, 3)
+    early, owner, back = Viewing(BOB, 3), Viewing(ALICE, 3), Viewing(BOB, back_at)
+    for viewing in (early, owner, back):
+        talk.join(asyncio.Event(), viewing)
+    read_rows(talk, log, seen_at)
+    assert [each.ord for each in early.theirs(talk.after(0) or [])] == [1, 2]
+    assert not early.is_over(2)
+    read_rows(talk, log, len(log.rows))
+    messages = talk.after(0) or []
+    assert [each.ord for each in messages] == [1, 2, 3, 4, 5, 6]
+    assert [each.ord for each in early.theirs(messages)] == [1, 2]
+    assert (early.is_over(1), early.is_over(2)) == (False, True)
+    for viewing in (owner, back):
+        assert viewing.theirs(messages) == messages
+        assert not viewing.is_over(6)
+    late, again = Viewing(BOB, seen_at), Viewing(BOB, back_at)
+    for viewing in (late, again):
+        talk.join(asyncio.Event(), viewing)
+    assert late.is_over(0), "they were let in before the removal, and come after it was read"
+    assert not again.is_over(6)

@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 
 import pytest
+from minutebook.domain.conversations.identity import Identity
 from minutebook.infra.redaction.setup import secrets_of
 from minutebook.infra.settings import Settings, SettingsError
 from minutebook.infra.settings_load import load
@@ -234,3 +235,60 @@ def test_plain_http_to_another_machine_is_asked_for(tmp_path: Path) -> None:
 
 def test_the_agent_of_a_development_server_may_sum_up(tmp_path: Path) -> None:
     assert loaded(tmp_path, AGENT + "summarizer = 'echo'").agents["ops"].summarizer == "echo"
+
+
+DELEGATES = """
+[[conversations.delegates]]
+actor = "system:desk"
+onBehalfOf = "human:alice"
+as = "human:alice"
+tenant = "acme"
+[[conversations.delegates]]
+actor = "agent:abcdefgh"
+onBehalfOf = "human:alice"
+as = "human:oncall"
+"""
+
+
+def test_a_delegate_takes_part_as_whom_the_settings_say(tmp_path: Path) -> None:
+    (tmp_path / "minutebook.toml").write_text(DELEGATES)
+    mapped = load(tmp_path, {}).conversations.mapped
+    assert mapped(Identity("system:desk", "acme", "human:alice")) == Identity("human:alice", "acme")
+    assert mapped(Identity("agent:abcdefgh", "other", "human:alice")) == Identity("human:oncall", "other")
+    for nobody in (
+        Identity("system:desk", "other", "human:alice"),
+        Identity("system:desk", "acme", "human:bob"),
+        Identity("system:desk", "acme"),
+        Identity("human:alice", "acme"),
+    ):
+        assert mapped(nobody) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("delegates = 'x'", "conversations.delegates: expected `array`"),
+        ("delegates = ['x']", "conversations.delegates[0] must be a table"),
+        ("delegates = [{ actor = 'system:x', as = 'human:a' }]", "delegates[0].onBehalfOf is missing"),
+        ("delegates = [{ actor = 'x', onBehalfOf = 'human:a', as = 'human:a' }]", "delegates[0].actor must be a princ"),
+        ("delegates = [{ actor = 'system:x', onBehalfOf = 'a', as = 'human:a' }]", "onBehalfOf must be a principal"),
+        ("delegates = [{ actor = 'system:x', onBehalfOf = 'human:a', as = 'system:x' }]", "as must be a person"),
+        ("delegates = [{ actor = 'system:x', onBehalfOf = 'human:a', as = 'human:a', to = 1 }]", "to is not a setting"),
+        (
+            "delegates = [{ actor = 'system:x', onBehalfOf = 'human:a', as = 'human:a', tenant = ' a' }]",
+            "delegates[0].tenant must be",
+        ),
+        (
+            (
+                "delegates = [{ actor = 'system:x', onBehalfOf = 'human:a', as = 'human:a', tenant = 't' },"
+                " { actor = 'system:x', onBehalfOf = 'human:a', as = 'human:b' }]"
+            ),
+            "delegates[1] says once more",
+        ),
+    ],
+)
+def test_delegates_that_cannot_be(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "minutebook.toml").write_text(f"[conversations]\n{text}\n")
+    with pytest.raises(SettingsError) as refused:
+        load(tmp_path, {})
+    assert words in str(refused.value)

@@ -12,10 +12,12 @@ from conversation_scenes import ALICE, BOB, CONVERSATION, RING, Log, Ring
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from minutebook.domain.conversations.commands import AddParticipant, RemoveParticipant
 from minutebook.domain.conversations.events import (
     ContextDecided,
     ConversationClosed,
     EnvelopeReceived,
+    ParticipantRemoved,
     ReplyRecorded,
     Unsigned,
     UserRecorded,
@@ -23,6 +25,7 @@ from minutebook.domain.conversations.events import (
 from minutebook.domain.conversations.evolve import INITIAL, evolve
 from minutebook.domain.conversations.fit import Fitted, Sized, fit_to_window
 from minutebook.domain.conversations.judge import Bad, Good, judge
+from minutebook.domain.conversations.participants import add_participant, remove_participant
 from minutebook.domain.conversations.prompt import Asked, assemble, fixed_texts, told, turn_texts
 from minutebook.domain.conversations.state import MAX_WINDOW_TURNS, ROTATE_TURNS, Conversation
 from minutebook.domain.conversations.turns import (
@@ -90,24 +93,44 @@ class ConversationMachine(RuleBasedStateMachine):
         super().__init__()
         self.log = Log()
         self.sent: set[str] = set()
+        self.out: set[int] = set()
 
-    @initialize(barge_in=st.sampled_from(["queue", "interrupt"]))
-    def start(self, barge_in: str) -> None:
-        self.log.start(barge_in=barge_in)
+    @initialize(barge_in=st.sampled_from(["queue", "interrupt"]), mode=st.sampled_from(["owner", "shared"]))
+    def start(self, barge_in: str, mode: str) -> None:
+        self.log.start(barge_in=barge_in, mode=mode)
+
+    @rule(is_added=st.booleans())
+    def change(self, is_added: bool) -> None:
+        """Bob comes, or goes."""
+        state = self.log.state
+        try:
+            decision = (
+                add_participant(state, AddParticipant("human:bob"), self.log.received())
+                if is_added
+                else remove_participant(state, RemoveParticipant("human:bob"), self.log.received())
+            )
+        except MinutebookError:
+            assert state.mode == "owner" or state.is_closing or state.state == "closed"
+            return
+        self.log.append(decision)
+        assert self.log.state.may_speak(BOB) == is_added
+        if not is_added:
+            self.out |= {each.seq for each in self.log.state.queue if each.asker == BOB}
 
     @rule(
         text=st.sampled_from(["hello", "x" * 300, "\u4f60" * 500, "y" * 5000]),
-        who=st.sampled_from([ALICE] * 5 + [BOB]),
+        who=st.sampled_from([ALICE] * 3 + [BOB]),
         message_id=st.sampled_from([None] * 4 + ["m-1", "m-2"]),
         edit_of=st.sampled_from([None] * 3 + [1, 2, 3, 7]),
     )
     def send(self, text: str, who: Any, message_id: str | None, edit_of: int | None) -> None:
         said: dict[str, Any] = {"message_id": message_id, "edit_of": edit_of}
+        may_speak = self.log.state.may_speak(who)
         try:
             envelope = self.log.send(text, who, **{name: each for name, each in said.items() if each is not None})
         except MinutebookError:
             return
-        assert who == ALICE
+        assert may_speak
         self.sent.add(envelope.id)
 
     @rule()
@@ -218,6 +241,7 @@ class ConversationMachine(RuleBasedStateMachine):
         assert self.log.folded(ring=Ring(k2=b"2" * 32, **RING.keys)) == self.log.state
         check_records(self.log)
         check_envelopes(self.log, self.sent)
+        check_removed(self.log, self.out)
         check_replay(self.log)
 
 
@@ -257,6 +281,15 @@ def check_envelopes(log: Log, sent: set[str]) -> None:
     assert sent <= set(named) | left, "a message was lost"
     accepted = {record.id for record in records if record.status == "accepted"}
     assert accepted <= sent, "what nobody sent was accepted"
+
+
+def check_removed(log: Log, out: set[int]) -> None:
+    """What waited while its asker was taken out is no turn, whoever comes back; a running turn of theirs knows."""
+    accepted = {each.envelope_seq for each in log.events(UserRecorded) if each.status == "accepted"}
+    assert not accepted & out
+    running = log.state.running
+    if running is not None and not log.state.may_speak(running.asker):
+        assert any(log.rows[seq - 1].type == ParticipantRemoved.type for seq in running.interrupts)
 
 
 def check_replay(log: Log) -> None:
