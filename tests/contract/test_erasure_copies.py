@@ -95,6 +95,7 @@ def test_an_erasure_alone_is_appended_behind_a_seal(any_database: Any, superuser
     for payload in (
         '{"kind": "room_phase", "erasedSeq": 2}',
         '{"kind": "payload_erased", "erasedSeq": 2, "text": "and this"}',
+        '{"kind": "payload_erased", "erasedSeq": 2, "left": {"isErased": true}}',
         '{"kind": "payload_erased", "erasedSeq": "2"}',
         '{"kind": "payload_erased", "erasedSeq": 2.5}',
         '{"kind": "payload_erased", "erasedSeq": 6}',
