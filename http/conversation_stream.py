@@ -102,10 +102,10 @@ class ConversationStream(Endless):
             messages = dialogue.after(self._ord)
             if messages is None:
                 found, through = await self._talks.hub.history(dialogue, self._ord)
-                await self._deliver(viewing.theirs(found))
+                await self._deliver(viewing, found)
                 self._ord = through
             elif messages:
-                await self._deliver(viewing.theirs(messages))
+                await self._deliver(viewing, messages)
                 if dialogue.total_bytes - taken_bytes > self._pending_bytes:
                     await self._reconnect("slow_consumer")
                     return True
@@ -113,27 +113,19 @@ class ConversationStream(Endless):
                 await self._end("closed", {"reason": "conversation_closed"})
                 return True
             else:
-                live = dialogue.shown(viewing.who)
+                live = dialogue.shown(viewing)
                 if live is not None:
                     await self._say(live)
                 return False
 
-    async def _deliver(self, messages: list[Message]) -> None:
-        """Write records in chunks, each as the viewer sees it now."""
-        seen = await self._sights.of([message.record for message in messages])
-        chunk: list[bytes] = []
-        size = 0
-        for message, sight in zip(messages, seen, strict=True):
-            data = message.frame(sight)
-            chunk.append(data)
-            size += len(data)
-            self._ord, self._cursor = message.ord, message.cursor
-            if size >= SEND_BYTES:
-                await self._write(b"".join(chunk))
-                chunk.clear()
-                size = 0
-        if chunk:
-            await self._write(b"".join(chunk))
+    async def _deliver(self, viewing: Viewing, messages: list[Message]) -> None:
+        """Write records in chunks. What the viewer may see is asked for each: one can wait for a slow reader."""
+        for chunk in _chunks(messages):
+            theirs = viewing.theirs(chunk)
+            seen = await self._sights.of([message.record for message in theirs])
+            if theirs:
+                self._ord, self._cursor = theirs[-1].ord, theirs[-1].cursor
+                await self._write(b"".join(each.frame(sight) for each, sight in zip(theirs, seen, strict=True)))
 
     async def _say(self, live: Live) -> None:
         """What the viewer does not have of the running reply."""
@@ -171,3 +163,17 @@ class ConversationStream(Endless):
 
     def _resume(self) -> dict[str, Any]:
         return {"cursor": self._cursor}
+
+
+def _chunks(messages: list[Message]) -> Generator[list[Message]]:
+    """Of about SEND_BYTES, however much of them is shown."""
+    chunk: list[Message] = []
+    size = 0
+    for message in messages:
+        chunk.append(message)
+        size += message.size
+        if size >= SEND_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk

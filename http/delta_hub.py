@@ -116,11 +116,13 @@ class Live:
 
 class Viewing(msgspec.Struct, eq=False):
     """One viewer's right to a conversation, from when it was looked at on. who: as whom they take part. seq: of the
-    conversation's stream then. until: the last ord that they may have, None while they take part."""
+    conversation's stream then. until: the last ord that they may have, None while they take part. is_leaving: they do
+    not any more, and the log has yet to be read as far as that."""
 
     who: Identity
     seq: int
     until: int | None = None
+    is_leaving: bool = False
 
     def theirs(self, messages: list[Message]) -> list[Message]:
         """Those that were recorded while they took part."""
@@ -169,13 +171,14 @@ class Dialogue:
             return None
         return [message for message in self.messages if message.ord > ord_]
 
-    def shown(self, who: Identity) -> Live | None:
+    def shown(self, viewing: Viewing) -> Live | None:
         """The running reply, once its question is in the log, for who asked it; its end there takes it away.
 
         What a turn is classified as is known at its end: until then nobody else sees any of it.
         """
         live = self.live
-        if live is None or live.turn > self.asked or not self._is_for(who, live.turn):
+        is_over = viewing.is_leaving or viewing.until is not None
+        if live is None or is_over or live.turn > self.asked or not self._is_for(viewing.who, live.turn):
             return None
         return live
 
@@ -329,6 +332,15 @@ class DeltaHub:
         dialogue.join(viewer, viewing)
         self.streams += 1
         return dialogue
+
+    def part(self, stream: str, principal: str, seq: int) -> None:
+        """That principal was taken out of the conversation with that stream at that event: they get no more words of a
+        running reply, even before the log says so here."""
+        for dialogue in self._dialogues.values():
+            if dialogue.reader.verifier.stream == stream:
+                for viewing in dialogue.viewers.values():
+                    viewing.is_leaving |= viewing.who.actor == principal and viewing.seq < seq
+                self._read_soon(dialogue)
 
     def leave(self, dialogue: Dialogue, viewer: asyncio.Event) -> None:
         """Part with a viewer; the last one takes the conversation along."""

@@ -8,6 +8,7 @@ import msgspec
 from litestar import Request, Response, Router, delete, get, put
 from litestar.params import FromPath
 
+from ...commands.conversations.kind import stream_of
 from ...domain.conversations.commands import AddParticipant, Participation, RemoveParticipant
 from .common import Done, KeyHeader, TheCaller, TheServices, answered, body_as, key_of, last_segments
 
@@ -59,8 +60,11 @@ async def delete_participant(
     """Take somebody out; by the owner. Their running turn stops, what waits of theirs is rejected, streams end."""
     await body_as(request, Participation)
     command = RemoveParticipant(last_segments(request, PARTICIPANTS))
-    handlers = services.conversations.handlers
-    return answered(await handlers.remove_participant(caller, conversation_id, command, key_of(key)))
+    talks = services.conversations
+    answer = await talks.handlers.remove_participant(caller, conversation_id, command, key_of(key))
+    if not answer.is_replay:
+        talks.hub.part(stream_of(conversation_id), command.principal, answer.body["seq"])
+    return answered(answer)
 
 
 ROUTES = Router("/", route_handlers=[list_participants, put_participant, delete_participant], tags=["conversations"])

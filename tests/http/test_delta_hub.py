@@ -77,7 +77,7 @@ def test_a_new_attempt_takes_the_place_of_the_old_one_and_the_old_one_is_heard_n
     assert talk.hear(delta(0, "", attempt=2))
     assert talk.hear(delta(4, "two ", attempt=1)), "a displaced runner's words reach nobody"
     assert talk.hear(delta(0, "uno ", attempt=2))
-    live = talk.shown(ANN)
+    live = talk.shown(Viewing(ANN, 0))
     assert live is not None
     assert (live.attempt, live.since(0)) == (2, "uno ")
 
@@ -86,7 +86,7 @@ def test_what_has_no_beginning_is_asked_for() -> None:
     talk = dialogue()
     assert talk.position() == Position(1)
     assert not talk.hear(delta(4, "two "))
-    assert talk.shown(ANN) is None
+    assert talk.shown(Viewing(ANN, 0)) is None
     assert talk.hear(delta(0, "one "))
     assert not talk.hear(delta(9, "three"))
     assert talk.position() == Position(1, 1, 4)
@@ -97,8 +97,8 @@ def test_only_the_reply_that_the_log_waits_for_is_shown(turn: int, is_shown: boo
     """Not one that has its record, and none before its question."""
     talk = dialogue(2)
     talk.hear(delta(0, "words", turn=turn))
-    assert (talk.shown(ANN) is not None) == is_shown
-    assert dialogue(2, is_running=False).shown(ANN) is None
+    assert (talk.shown(Viewing(ANN, 0)) is not None) == is_shown
+    assert dialogue(2, is_running=False).shown(Viewing(ANN, 0)) is None
 
 
 def read_rows(talk: Dialogue, log: Log, through: int) -> None:
@@ -145,3 +145,11 @@ def test_law_17_who_is_taken_out_gets_what_came_before_and_no_more_whoever_looks
         talk.join(asyncio.Event(), viewing)
     assert late.is_over(0), "they were let in before the removal, and come after it was read"
     assert not again.is_over(6)
+
+
+@pytest.mark.parametrize("leaving", [{"is_leaving": True}, {"until": 0}])
+def test_law_17_who_was_taken_out_hears_no_more_of_a_reply(leaving: dict[str, Any]) -> None:
+    talk = dialogue()
+    talk.hear(delta(0, "words"))
+    assert talk.shown(Viewing(ANN, 0)) is not None
+    assert talk.shown(Viewing(ANN, 0, **leaving)) is None

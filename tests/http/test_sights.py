@@ -153,25 +153,25 @@ def test_a_running_reply_is_shown_to_who_asked_it() -> None:
     talk.join(bob, Viewing(BOB, 5))
     assert talk.hear(Delta(7, 1, 1, 0, CANARY, 1))
     assert (ann.is_set(), bob.is_set()) == (True, False), "others are not even woken"
-    assert talk.shown(ANN) is not None
-    assert talk.shown(BOB) is None
-    assert talk.shown(Identity("human:ann")) is None, "an absent tenant is none"
-    assert talk.shown(Identity("human:ann", "acme", "human:bob")) is None
+    assert talk.shown(Viewing(ANN, 0)) is not None
+    assert talk.shown(Viewing(BOB, 0)) is None
+    assert talk.shown(Viewing(Identity("human:ann"), 0)) is None, "an absent tenant is none"
+    assert talk.shown(Viewing(Identity("human:ann", "acme", "human:bob"), 0)) is None
 
 
 def test_nothing_is_shown_before_the_log_says_who_asked() -> None:
     talk = dialogue("shared", None)
     assert talk.hear(Delta(7, 1, 1, 0, CANARY, 1))
-    assert talk.shown(ANN) is None
+    assert talk.shown(Viewing(ANN, 0)) is None
     talk.reader = Records()
     talk.add([At_(2, asked(2, BOB))])
-    assert talk.shown(BOB) is not None
-    assert talk.shown(ANN) is None
+    assert talk.shown(Viewing(BOB, 0)) is not None
+    assert talk.shown(Viewing(ANN, 0)) is None
     assert talk.hear(Delta(7, 2, 1, 0, CANARY, 1)), "of a turn whose question nobody has read"
-    assert talk.shown(BOB) is None
+    assert talk.shown(Viewing(BOB, 0)) is None
     talk.add([At_(3, answered(3, BOB)), At_(4, asked(4, ANN, turn=2))])
-    assert talk.shown(BOB) is None
-    assert talk.shown(ANN) is not None
+    assert talk.shown(Viewing(BOB, 0)) is None
+    assert talk.shown(Viewing(ANN, 0)) is not None
 
 
 class At_:  # noqa: N801 - stands for ports.At
@@ -181,6 +181,7 @@ class At_:  # noqa: N801 - stands for ports.At
         self.event = self
         self.seq = seq
         self.record = record
+        self.type = record.event.type
 
 
 class Records:
@@ -200,5 +201,5 @@ def test_a_rejected_question_names_no_asker_of_a_turn() -> None:
     talk.reader = Records()
     talk.add([At_(6, asked(2, BOB, status="rejected", turn=0, text=UNSET))])
     talk.hear(Delta(7, 1, 1, 0, CANARY, 1))
-    assert talk.shown(BOB) is None
-    assert talk.shown(ANN) is not None
+    assert talk.shown(Viewing(BOB, 0)) is None
+    assert talk.shown(Viewing(ANN, 0)) is not None
