@@ -1,7 +1,8 @@
 """A model's service that tells all it was shown: whatever reaches a prompt comes out in the answer.
 
-It obeys words of the question: `use <tool>` calls that tool first, `fail with <words>` answers 500 with these words,
-`hold <words>` says all it saw, waits to be let go on, and then says these words.
+It obeys words of the question: `use <tool>` calls that tool first (`memory_write` with all it saw), `fail with <words>`
+answers 400 with these words backwards, `hold <words>` says all it saw, waits to be let go on, and then says these words
+backwards. Backwards, so that they can be told from those of the question.
 """
 
 from __future__ import annotations
@@ -65,15 +66,17 @@ class _Answering(BaseHTTPRequestHandler):
         if order is None:
             return self._stream(*openai_text(words))
         if order[1] == "use":
-            call = {"index": 0, "id": "c1", "type": "function", "function": {"name": order[2], "arguments": "{}"}}
+            arguments = json.dumps({"key": "note", "text": words} if order[2] == "memory_write" else {})
+            called = {"name": order[2], "arguments": arguments}
+            call = {"index": 0, "id": "c1", "type": "function", "function": called}
             return self._stream(
                 openai_chunk({"role": "assistant", "tool_calls": [call]}),
                 openai_chunk({}, "tool_calls"),
                 b"data: [DONE]\n\n",
             )
         if order[1] == "fail with":
-            return self._refuse(order[2])
-        return self._hold(words, order[2])
+            return self._refuse(order[2][::-1])
+        return self._hold(words, order[2][::-1])
 
     def _refuse(self, words: str) -> None:
         said = json.dumps({"error": {"message": words, "code": "bad_request"}}).encode()
