@@ -40,6 +40,7 @@ from .access import MEMBERS, OPERATOR, Issued, client_of, guarded_call
 from .common import FINDING, DataDir, fail
 from .demo_runs import HANDOFF, PULL_REQUEST, RunFailed, Worker, meanwhile, review
 from .demo_server import DemoServer, ServerFailed
+from .demo_shared import share
 from .demo_talk import TalkFailed, talk
 from .play import Pace, pace_of
 from .render import printable, say
@@ -132,6 +133,8 @@ async def _live(scene: _Scene, number: Iterator[int]) -> tuple[str, int]:
                 await watch.reach(head)
         with _step(next(number), "A person talks with an agent that the server runs, and stops it"):
             await talk(client, people, _say)
+        with _step(next(number), "Two people share a conversation; one of them is not cleared for all of it"):
+            await share(client, people, viewer, VIEWER, _say)
         with _step(next(number), "The viewer has what the log has"):
             if watch.seqs != list(range(1, len(watch.seqs) + 1)) or len(watch.seqs) < head:
                 raise StepFailed(f"The viewer saw {len(watch.seqs)} entries, but the log has {head}.")
