@@ -1,4 +1,4 @@
-"""Plans deliveries: payloads first, then the log and the rows beside it in one append, then the wake-up."""
+"""Plans deliveries: payloads, and the log with the rows beside it in one append; then the wake-up."""
 
 from __future__ import annotations
 
@@ -101,10 +101,16 @@ class Planner:
 
         Raises Invalid for a channel of another tenant or one that cannot push, and Unavailable.
         """
+        if not wanted:
+            return []
         now = self._now()
         prepared = [self._prepare(each, now) for each in wanted]
-        await self._payloads.put([(bound, encoded) for _, _, bound, encoded in prepared])
-        outcomes = await self._store.append([item for _, item, _, _ in prepared])
+        # At once, since each waits for the disk: a sender that is quicker than a payload comes again (sending.py), and
+        # a caller that got no answer plans the same again, which puts what is missing.
+        _, outcomes = await asyncio.gather(
+            self._payloads.put([(bound, encoded) for _, _, bound, encoded in prepared]),
+            self._store.append([item for _, item, _, _ in prepared]),
+        )
         for outcome in outcomes:
             if outcome.kind not in ("appended", "conflict"):
                 raise Unavailable("The deliveries were not planned; try again.")

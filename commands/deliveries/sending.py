@@ -14,6 +14,7 @@ from ...domain.decisions import Decision
 from ...domain.deliveries.decide import Sent, claim, settle
 from ...domain.deliveries.events import AttemptStarted
 from ...domain.deliveries.operate import cancel
+from ...domain.deliveries.retry import after
 from ...domain.deliveries.state import Delivery, evolve
 from ...domain.errors import Damaged
 from ...domain.events import Event, Recorded
@@ -26,6 +27,10 @@ from .ports import Codec, Due, Payload, Payloads, Permit, Rows, Unreadable
 
 MAX_TRIES = 8
 """Times that an end is decided again because somebody appended first."""
+
+GONE = "payload_gone"
+LATE_S = 30.0
+"""So long after its plan a payload that is not there may still come; later it is gone."""
 
 HANG_S = 2.0
 """So long after its timeout a channel that has not come back is cut off."""
@@ -99,6 +104,7 @@ class Sender:
         self._now = now
         self.appended = 0
         """Appends that were stored."""
+        self._is_sent = False
 
     async def deliver(self, due: Due, events: list[StoredEvent]) -> Pushed | None:
         """All that is due of a delivery. Answers how the last send went, None where nothing was sent."""
@@ -112,11 +118,11 @@ class Sender:
             started = await self._claim(at, terms)
             if started is None:
                 return last
+            self._is_sent = False
             pushed = await self._send(at, started, terms)
             await self._record(at, started.n, pushed, terms)
-            if pushed.reason == "withdrawn":
-                return last
-            last = pushed
+            if self._is_sent:
+                last = pushed  # what never came to a socket says nothing of the destination
             if at.state.status != "planned" or pushed.outcome == "retry":
                 return last
 
@@ -148,7 +154,8 @@ class Sender:
         try:
             payload, version = await self._payload(at, started.part)
         except Unreadable as error:
-            return Pushed("permanent", error.reason)
+            is_late = error.reason == GONE and self._is_young(at.state)
+            return Pushed("retry", "payload_late") if is_late else Pushed("permanent", error.reason)
         # Whatever was appended meanwhile (a cancellation) comes first: from here to the socket nothing waits.
         if await self._means.heads.of(at.due.stream_id) != at.version:
             return Pushed("unknown", "withdrawn")
@@ -156,6 +163,7 @@ class Sender:
         try:
             async with asyncio.timeout(timeout_s + HANG_S):
                 part = payload.parts[started.part - 1]
+                self._is_sent = True
                 return await channel.push(payload.address, part, version, started.key, timeout_s)
         except TimeoutError:
             return Pushed("unknown", "timeout")
@@ -163,11 +171,14 @@ class Sender:
             log.warning("a channel raised", channel=at.due.channel, error=type(error).__name__)
             return Pushed("unknown", "failed")
 
+    def _is_young(self, state: Delivery) -> bool:
+        return state.plan is not None and not state.is_purged and state.plan.due_at > after(self._now(), -LATE_S)
+
     async def _payload(self, at: At, part: int) -> tuple[Payload, int]:
         """The payload and the version of its form. Raises Unreadable."""
         found = (await self._means.payloads.get([at.due.delivery_id])).get(at.due.delivery_id)
         if found is None:
-            raise Unreadable("payload_gone")
+            raise Unreadable(GONE)
         bound, encoded = found
         payload = self._means.codec.decode(bound, encoded)
         if len(payload.parts) < part:

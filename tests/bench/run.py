@@ -1,6 +1,6 @@
 """`make bench`: every figure of the project beside its reference, in one run; writes build/bench.json.
 
-python tests/bench/run.py [append] [views] [http] [streams] [bridge] [redaction] [conversations]
+python tests/bench/run.py [append] [views] [http] [streams] [bridge] [redaction] [conversations] [deliveries]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from figures import Figure, log, table, write
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.migrate import migrate
 
-PARTS = ("append", "views", "http", "streams", "bridge", "redaction", "conversations")
+PARTS = ("append", "views", "http", "streams", "bridge", "redaction", "conversations", "deliveries")
 DATABASE = "minutebook"
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from delivery_desk import BRISK, Receiver, desk_of, hang, logged, postpone, settled, states, wanted, webhook
 from job_steps import queue_of, running
-from minutebook.commands.deliveries.kind import folded, rows_of, stream_of
+from minutebook.commands.channels.ports import Receipt
+from minutebook.commands.deliveries.noting import Notes
 from minutebook.commands.deliveries.planning import Said
-from minutebook.commands.ports import Append
 from minutebook.domain.deliveries.events import DeliveryPlanned
-from minutebook.domain.deliveries.operate import cancel
 from minutebook.domain.deliveries.retry import Policy
 from minutebook.domain.errors import Invalid
 from minutebook.domain.principals import SERVER
@@ -218,11 +217,26 @@ def test_what_is_cancelled_right_before_the_send_is_not_sent(database: Any, rece
 
 async def revoke(desk: Any, delivery_id: str) -> None:
     """As an unlink does."""
-    head = await desk.store.head(stream_of(delivery_id))
-    state = folded(await desk.store.read_for_fold(head.id, 0, 100))
-    decided = rows_of(cancel(state, "unlink", datetime.now(UTC), SERVER), ulid_now)
-    (outcome,) = await desk.store.append([Append(stream_of(delivery_id), head.version, decided.rows)])
-    assert outcome.kind == "appended"
+    notes = Notes(desk.store, lambda: datetime.now(UTC), ulid_now)
+    assert await notes.cancel([delivery_id, "no" * 13], "unlink", SERVER) == 1
+    assert await notes.cancel([delivery_id], "unlink", SERVER) == 0
+
+
+def test_receipts_are_of_their_own_channel_and_go_forward(database: Any, receiver: Receiver) -> None:
+    async def scenario() -> None:
+        async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}) as desk:
+            (delivery_id,) = await desk.planner.plan([wanted()])
+            notes = Notes(desk.store, lambda: datetime.now(UTC), ulid_now)
+            receipt = Receipt(f"{delivery_id}.1", "delivered", datetime.now(UTC))
+            assert await notes.receipts("hook", [receipt]) == 0, "not accepted yet"
+            await desk.drain()
+            assert await notes.receipts("other", [receipt]) == 0
+            assert await notes.receipts("hook", [receipt, Receipt("nonsense", "observed")]) == 1
+            assert await notes.receipts("hook", [receipt]) == 0
+            assert await notes.receipts("hook", [Receipt(f"{delivery_id}.1", "observed")]) == 1
+            assert states(database) == {delivery_id: "accepted"}
+
+    asyncio.run(scenario())
 
 
 def test_what_policy_no_longer_allows_is_cancelled_at_the_send(database: Any, receiver: Receiver) -> None:
@@ -250,9 +264,12 @@ def test_what_cannot_be_read_is_a_dead_letter(database: Any, receiver: Receiver,
                 owner.execute(f"UPDATE minutebook.delivery_payloads SET {change}")
             await desk.drain()
             assert logged(database, delivery_id)[-1][1]["reason"] == reason
+            (late,) = await desk.planner.plan([wanted()])
+            desk.planner._now = lambda: datetime.now(UTC) - timedelta(minutes=1)
             (gone,) = await desk.planner.plan([wanted()])
-            assert await desk.payloads.forget([gone]) == 1
+            assert await desk.payloads.forget([late, gone]) == 2
             await desk.drain()
+            assert logged(database, late)[-1][1]["reason"] == "payload_late"
             assert logged(database, gone)[-1][1]["reason"] == "payload_gone"
             assert receiver.requests == []
 

@@ -54,7 +54,7 @@ CREATE INDEX deliveries_by_conversation ON minutebook.deliveries (conversation_i
     WHERE conversation_id IS NOT NULL;
 CREATE INDEX deliveries_by_run ON minutebook.deliveries (run_id, stream_id) WHERE run_id IS NOT NULL;
 
--- Address and parts, as the codec writes them. Put before the plan is appended: what no plan follows goes by its age.
+-- Address and parts, as the codec writes them. Put while the plan is appended: what no plan follows goes by its age.
 -- key: what opens the body where it is encrypted, itself encrypted; without it the body is noise in every backup.
 CREATE TABLE minutebook.delivery_payloads (
     delivery_id text CONSTRAINT delivery_payloads_pkey PRIMARY KEY,
