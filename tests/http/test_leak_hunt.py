@@ -281,6 +281,7 @@ def test_no_route_has_a_byte_of_it(scene: Scene) -> None:
         "run_id": [short_id(5)],
         "approval_id": [scene.talk],
         "ref": ["1"],
+        "ord_": [str(scene.edited), "1", "999"],
         "job_id": [short_id(5)],
     }
     bodies: dict[tuple[str, str], list[Any]] = {

@@ -124,6 +124,7 @@ def test_law_12_no_route_and_no_stream_has_a_byte_of_it(scene: Scene, net: Net, 
         "job_id": [short_id(1)],
         "conversation_id": [],
         "turn": [],
+        "ord_": [],
     }
     fork, decide = "/v1/rooms/{room_id}/fork", "/v1/rooms/{room_id}/approvals/{approval_id}/decision"
     bodies: dict[tuple[str, str], list[Any]] = {
