@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from ...domain.errors import Unavailable
+from ..channels.advice import advice
 from ..database import Database
 from ..postgres.doctor import Check, Urls, examine
 from ..postgres.embedded_host import DatabaseStartError
+from ..settings import Settings
 from .common import FINDING, UNAVAILABLE, DataDir, Json, err, guarded, print_json, settings_of
 from .render import say
 
@@ -26,7 +28,7 @@ def doctor(
             # An embedded database is not migrated here: a doctor looks, and does not mend.
             database = Database(settings).open(migrated=False)
             try:
-                checks = _examine(database, quick=quick)
+                checks = [*_examine(database, quick=quick), *_channels(settings)]
             finally:
                 database.close()
         except (Unavailable, DatabaseStartError) as error:
@@ -42,6 +44,14 @@ def doctor(
                 say(f"{'ok ' if check.ok else 'BAD'} {check.name}: {check.detail}", "" if check.ok else "bold red")
         if not ok:
             raise typer.Exit(FINDING)
+
+
+def _channels(settings: Settings) -> list[Check]:
+    """What is worth a word and no finding: an open channel may be what an operator wants."""
+    if not settings.channels:
+        return []
+    words = advice(settings)
+    return [Check("channels", True, f"warning: {'; '.join(words)}" if words else f"{len(settings.channels)} declared")]
 
 
 def _examine(database: Database, *, quick: bool) -> list[Check]:

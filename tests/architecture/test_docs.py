@@ -103,7 +103,15 @@ def test_every_block_of_settings_is_taken(body: str, tmp_path: Path) -> None:
     (tmp_path / "minutebook.toml").write_text(body, "utf-8")
     names = re.findall(r'"env:(\w+)"', body)
     url, secret = "postgresql://minutebook_app@db.example/minutebook", "whsec_MDEyMzQ1Njc4OWFiY2RlZg=="
-    given = {"CONVERSATION_KEY": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
+    given = {
+        "CONVERSATION_KEY": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",
+        "PAYLOAD_KEY": "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=",
+        "HOOK_INBOUND": "whsec_ZmVkY2JhOTg3NjU0MzIxMA==",
+        "BOT_TOKEN": "12345:from-botfather",
+        "WEBHOOK_TOKEN": "of-set-webhook",
+        "SIGNING": "of-the-apps-page",
+        "RELAY_TOKEN": "of-the-relay",
+    }
     load(tmp_path, {name: secret if name.endswith("_SECRET") else given.get(name, url) for name in names})
 
 

@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 
 import pytest
+from minutebook.infra.channels.advice import advice
 from minutebook.infra.redaction.setup import secrets_of
 from minutebook.infra.settings import Settings, SettingsError
 from minutebook.infra.settings_channels import AllowRule, TargetRule
@@ -221,3 +222,15 @@ def test_what_stops_the_start(tmp_path: Path, toml: str, words: str) -> None:
     said = refusal(tmp_path, toml)
     assert said.startswith(words), said
     assert not [secret for secret in (OUT, IN, "slack-signing-secret", "12/abc") if secret in said]
+
+
+def test_doctor_is_told_of_open_channels_and_of_payloads_in_the_clear(tmp_path: Path) -> None:
+    said = advice(loaded(tmp_path, OPEN + HOOK + TELEGRAM + SLACK))
+    assert [each.partition(" is ")[0] for each in said] == [
+        "channels.tg",
+        "channels.sl",
+        "channels.sl.workspace",
+        "delivery.payloadKey",
+    ]
+    closed = TELEGRAM + "allowlist = { nativeIds = ['7'] }\n"
+    assert advice(loaded(tmp_path, f"{closed}[delivery]\npayloadKey = '{KEY}'\n")) == []

@@ -1,0 +1,20 @@
+"""What an operator should know of the channels of the settings, though nothing of it stops the start."""
+
+from __future__ import annotations
+
+from ..settings import Settings
+from ..settings_channels import rules_in
+from ..settings_check_channels import effective_allowlist
+
+
+def advice(settings: Settings) -> list[str]:
+    """Sentences for `minutebook doctor`; empty where there is nothing to say."""
+    found: list[str] = []
+    for name, channel in settings.channels.items():
+        if channel.receives and "open" in rules_in(effective_allowlist(channel, settings)) and not channel.require_link:
+            found.append(f"channels.{name} is open: whoever can write to it talks to its agent")
+        if channel.kind == "slack" and channel.receives and channel.workspace is None:
+            found.append(f"channels.{name}.workspace is not set: events of every workspace that has the app count")
+    if settings.delivery.payload_key is None and any(channel.pushes for channel in settings.channels.values()):
+        found.append("delivery.payloadKey is not set: payloads are kept in the clear until they are purged")
+    return found
