@@ -83,3 +83,80 @@ def test_a_removal_ends_the_stream_at_its_place(alice: httpx.Client, bob: httpx.
     until(lambda: status(alice, talk)["turns"] == 2, what="the second turn")
     say(alice, talk, "three")
     assert reply(alice, talk, 3)["text"] == "echo: three"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["system:conversations", "system:ci", "agent:abcdefgh", "bob", "human:", "human:%20bob", "human:bo%E2%80%8Bb"],
+)
+def test_only_people_are_participants(alice: httpx.Client, name: str) -> None:
+    talk = shared(alice)
+    for send in (alice.put, alice.delete):
+        refused(send(f"/v1/conversations/{talk}/participants/{name}"), 422, "invalid", "principal")
+    assert people(alice, talk) == ["human:alice"]
+
+
+def test_a_name_is_what_its_path_says(server: LiveServer, alice: httpx.Client) -> None:
+    talk = shared(alice)
+    name = "human:grün/er %41 bob"
+    assert alice.put(url(talk, name)).status_code == 200
+    assert people(server.client(name), talk) == ["human:alice", name]
+
+
+def test_what_the_owner_may_not(alice: httpx.Client) -> None:
+    alone, talk = start(alice), shared(alice, "bob")
+    refused(alice.put(url(alone)), 409, "conflict")
+    refused(alice.delete(url(talk, "human:alice")), 409, "conflict")
+    refused(alice.put(url(talk), json={"role": "owner"}), 422, "invalid", "$.role")
+    assert people(alice, alone) == ["human:alice"]
+    assert alice.post(f"/v1/conversations/{talk}/close", json={}).status_code == 200
+    refused(alice.put(url(talk, "human:carol")), 410, "sealed")
+    refused(alice.delete(url(talk)), 410, "sealed")
+
+
+def test_a_retry_gets_the_first_answer_and_a_stranger_none(alice: httpx.Client, bob: httpx.Client) -> None:
+    talk = shared(alice)
+    headers = {"idempotency-key": f"add-{talk}"}
+    first, again = (alice.put(url(talk), headers=headers) for _ in range(2))
+    assert first.json() == again.json()
+    assert again.headers["idempotency-replayed"] == "true"
+    refused(alice.put(url(talk, "human:carol"), headers=headers), 422, "idempotency_key_reused")
+    assert alice.delete(url(talk)).status_code == 200
+    sent = {"text": "hello", "messageId": "m-1"}
+    for body in (sent, {"text": "x", "messageId": "m-1"}):
+        refused(bob.post(f"/v1/conversations/{talk}/turns", json=body), 404, "not_found")
+    refused(bob.put(url(talk), headers=headers), 404, "not_found")
+
+
+def test_a_list_has_what_one_takes_part_in_and_the_handle_is_its_owners(
+    server: LiveServer, alice: httpx.Client
+) -> None:
+    lea = server.member("lea")
+    own = start(lea)
+    talk, other = shared(alice, "lea", id="incident-7"), shared(alice)
+
+    def listed(client: httpx.Client) -> dict[str, dict[str, str]]:
+        lines = client.get("/v1/conversations", params={"limit": 200}).json()["conversations"]
+        return {line["id"]: line for line in lines}
+
+    assert list(listed(lea)) == [talk, own]
+    assert listed(lea)[talk]["mode"] == "shared"
+    assert "handle" not in listed(lea)[talk]
+    assert listed(alice)[talk]["handle"] == "incident-7"
+    page = lea.get("/v1/conversations", params={"limit": 1}).json()
+    assert page["nextCursor"] == talk
+    refused(lea.get("/v1/conversations", params={"cursor": other}), 400, "invalid_cursor")
+    assert alice.delete(url(talk, "human:lea")).status_code == 200
+    assert list(listed(lea)) == [own]
+    refused(lea.get("/v1/conversations", params={"cursor": talk}), 400, "invalid_cursor")
+
+
+def test_a_token_that_acts_for_somebody_takes_part_in_none(server: LiveServer, alice: httpx.Client) -> None:
+    desk = server.client("human:alice", "agents-member", act="system:desk")
+    answer = desk.post("/v1/conversations", json={"agent": "echo", "mode": "shared"})
+    refused(answer, 403, "forbidden")
+    assert "conversations.delegates" in answer.json()["detail"]
+    talk = shared(alice)
+    refused(desk.get(f"/v1/conversations/{talk}"), 404, "not_found")
+    refused(desk.put(url(talk)), 404, "not_found")
+    assert desk.post("/v1/conversations", json={"agent": "echo"}).status_code == 201

@@ -222,3 +222,15 @@ def test_an_export_is_one_record_a_line(here: list[object], owner: httpx.Client,
     assert [json.loads(line) for line in path.read_text().splitlines()] == expected
     assert verb("conversations", "export", told, "-o", tmp_path / "no" / "where", *here).code == 2
     assert len(replies(owner, told)) == 3
+
+
+def test_who_takes_part_is_said_and_changed(server: LiveServer, here: list[object], owner: httpx.Client) -> None:
+    talk = start(owner, id="incident", mode="shared")
+    assert verb("conversations", "add", "incident", "human:bob", *here).code == 0
+    done = verb("conversations", "participants", talk, *here)
+    assert done.out.splitlines() == ["human:operator", "human:bob"]
+    assert status(server.member("bob"), talk)["mode"] == "shared"
+    assert "seq" in verb("conversations", "remove", "incident", "human:bob", *here, "--json").json
+    assert verb("conversations", "participants", talk, *here, "--json").json == {"participants": ["human:operator"]}
+    refused = verb("conversations", "remove", "incident", "human:operator", *here)
+    assert (refused.code != 0, "always takes part" in refused.said) == (True, True)
