@@ -24,6 +24,7 @@ import psycopg
 import pytest
 from minutebook.infra.postgres import embedded_cluster, embedded_host
 from minutebook.infra.postgres.embedded import DatabaseStartError, EmbeddedPostgres
+from scratch import SCRATCH
 
 IS_ROOT = os.geteuid() == 0
 AS_ROOT = pytest.mark.skipif(not IS_ROOT, reason="needs root, to act as several users")
@@ -112,7 +113,7 @@ class UserProcess:
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A fresh folder. Not `tmp_path`: a second pytest run shuts its parent to the server's account."""
-    folder = Path(tempfile.mkdtemp()).resolve()
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH)).resolve()
     yield folder
     for process in list(psutil.process_iter()):
         try:
@@ -127,7 +128,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def made_once() -> Iterator[Path]:
     """A stopped cluster of PostgreSQL 18 with a table `notes`, to be copied: initdb takes the longest."""
-    folder = Path(tempfile.mkdtemp()).resolve()
+    folder = Path(tempfile.mkdtemp(dir=SCRATCH)).resolve()
     with opened(folder / "data") as use:
         run_sql(use, "create table notes ()")
     yield folder / "data"
@@ -541,7 +542,7 @@ def test_as_root_a_strict_umask_of_the_install_is_mended(place: Path) -> None:
 def test_another_user_of_the_machine_cannot_connect(place: Path) -> None:
     os.chown(place, pwd.getpwnam("nobody").pw_uid, -1)
     nobody = UserProcess(place / "nobodys", user="nobody")
-    roots = Path(tempfile.mkdtemp())
+    roots = Path(tempfile.mkdtemp(dir=SCRATCH))
     try:
         with opened(roots / "data") as use:
             answer = nobody.ask(f"connect {use.url()}")
