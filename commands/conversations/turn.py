@@ -96,9 +96,13 @@ class Turn:
     def _unjudged(self, state: Conversation) -> list[int]:
         """Seqs of what may stop the turn, and was not looked at yet."""
         running = state.running
-        if running is None or running.turn != self._running.turn:
+        if running is None or not self._is_running(state):
             return []
         return [seq for seq in running.interrupts if seq not in self._judged]
+
+    def _is_running(self, state: Conversation) -> bool:
+        """Whether the turn has no end yet."""
+        return state.running is not None and state.running.turn == self._running.turn
 
     async def _outcome(self) -> Outcome:
         means, running, held = self._means, self._running, self._held
@@ -312,7 +316,8 @@ class Turn:
         redactions = () if self._reply is None else self._reply.redactions
         outcome = await self._acknowledged(outcome)
         await means.at("before reply")
-        while not await held.decide(self._unless_stopped(outcome), redactions) and self._unjudged(held.state):
+        while not await held.decide(self._unless_stopped(outcome), redactions) and self._is_running(held.state):
+            # Whoever watches the conversation may have judged meanwhile what was in the way.
             await self.consider(held.state)
             if self._stopped.is_set() and outcome.status == "completed":
                 outcome = await self._acknowledged(replace(outcome, status="interrupted"))
