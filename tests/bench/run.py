@@ -1,6 +1,7 @@
 """`make bench`: every figure of the project beside its reference, in one run; writes build/bench.json.
 
-python tests/bench/run.py [append] [views] [http] [streams] [bridge] [redaction] [conversations] [deliveries]
+python tests/bench/run.py [append] [views] [http] [streams] [bridge] [redaction] [conversations] [clearance]
+    [deliveries]
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from figures import Figure, log, table, write
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.migrate import migrate
 
-PARTS = ("append", "views", "http", "streams", "bridge", "redaction", "conversations", "deliveries")
+PARTS = ("append", "views", "http", "streams", "bridge", "redaction", "conversations", "clearance", "deliveries")
 DATABASE = "minutebook"
 
 
