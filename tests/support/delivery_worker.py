@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -89,8 +90,9 @@ class KillingReceiver(Receiver):
         """SIGKILL, and wait until it is gone."""
         victim = self.victim
         if victim is not None and victim.pid is not None:
-            os.kill(victim.pid, signal.SIGKILL)
-            self.kills += 1
+            with contextlib.suppress(ProcessLookupError):  # a late kill of the round before was quicker
+                os.kill(victim.pid, signal.SIGKILL)
+                self.kills += 1
 
     def _kill_when_recorded(self, delivery_id: str) -> None:
         with self._database.connect("auditor") as auditor:
