@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -82,6 +82,8 @@ class Channel(Protocol):
     """Name of the form of its payloads at rest, such as `telegram`."""
     version: int
     """Of that form as `render` makes it now; every earlier one can be pushed, too."""
+    shapes: ClassVar[Mapping[int, type[Struct]]]
+    """By version, what a payload is; of every version that was ever written."""
 
     async def open(self) -> None:
         """Make what pushing needs."""
