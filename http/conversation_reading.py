@@ -15,7 +15,7 @@ from ..domain.conversations.identity import Identity
 from ..domain.conversations.state import Conversation
 from ..domain.times import stamp
 from .conversation_entries import Cursor, Entry, Reader, RestrictedEntry, clamped, shown
-from .conversation_sights import Sights
+from .conversation_sights import Sees
 
 Direction = Literal["forward", "backward"]
 
@@ -116,7 +116,7 @@ async def read_page(
     log: ConversationLog,
     reader: Reader,
     looked: Looked,
-    sights: Sights,
+    sights: Sees,
     cursor: Cursor | None,
     direction: Direction,
     limit: int,

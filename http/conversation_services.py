@@ -7,12 +7,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
+from ..commands.conversations.clearances import Clearances
 from ..commands.conversations.handlers import Conversations
+from ..commands.conversations.inspecting import Inspections, InspectMeans
+from ..commands.conversations.past import Past
 from ..commands.conversations.ports import Agents, Clearance, ConversationLog
 from ..commands.conversations.runner import Runner
 from ..commands.dispatcher import Dispatcher
 from ..domain.conversations.signing import Keyring
 from ..domain.principals import Caller
+from ..infra.postgres.conversation_past import PostgresPast
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
@@ -28,6 +32,9 @@ class ConversationServices(msgspec.Struct, frozen=True):
     """One per process. verify: the caller of a token, as the gate found it; raises Unauthenticated."""
 
     handlers: Conversations
+    clearances: Clearances
+    inspections: Inspections
+    past: Past
     log: ConversationLog
     keyring: Keyring
     agents: Agents
@@ -57,7 +64,20 @@ async def conversing(
         hub = DeltaHub(work.log, work.table, store.versions, work.deltas.subscribe)
         hub.start()
         keyring, places = work.scribe.keyring, Places(conversations)
-        services = ConversationServices(work.conversations, work.log, keyring, work.agents, hub, places, verify)
+        past = PostgresPast(pool)
+        means = InspectMeans(dispatcher, work.scribe, admit, conversations.retention_of, clearance.version)
+        services = ConversationServices(
+            work.conversations,
+            Clearances(dispatcher, work.scribe, past, clearance),
+            Inspections(means, work.conversations),
+            past,
+            work.log,
+            keyring,
+            work.agents,
+            hub,
+            places,
+            verify,
+        )
         try:
             yield services, work.runner
         finally:

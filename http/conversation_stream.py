@@ -11,7 +11,6 @@ import msgspec
 from msgspec import UNSET
 
 from ..commands.conversations.handlers import Looked
-from ..commands.conversations.ports import Viewer
 from ..domain.conversations.identity import identity_of
 from ..domain.errors import MinutebookError, NotVisible, Unauthenticated
 from ..domain.principals import Caller
@@ -46,13 +45,12 @@ class ConversationStream(Endless):
 
     kind: ClassVar[str] = LISTENER
 
-    def __init__(self, services: Services, caller: Caller, looked: Looked, start: Start) -> None:
+    def __init__(self, services: Services, caller: Caller, looked: Looked, sights: Sights, start: Start) -> None:
         self._talks = services.conversations
         settings = services.settings.conversations
         super().__init__(services, caller, float(settings.stream_max_seconds), self._talks.hub.draining)
         self._looked = looked
-        viewer = Viewer(looked.who, caller.claims)
-        self._sights = Sights(services.clearance, viewer, looked.conversation.mode)
+        self._sights = sights
         self._start = start
         self._shown = _Shown()
         conversation = looked.conversation
@@ -159,6 +157,7 @@ class ConversationStream(Endless):
         looked = await self._talks.handlers.look(caller, self._looked.conversation.id)
         if looked.who != self._looked.who:
             raise NotVisible
+        await self._sights.renew(looked, caller.claims)
         self._due_at = loop.time() + self._authorize_every_s
 
     def _resume(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ...domain.conversations.identity import Identity, identity_key
 from ...domain.conversations.recording import RecordClearance, is_recorded, record_clearance
 from ...domain.conversations.state import Conversation
 from ...domain.conversations.visibility import Cleared
+from ...domain.decisions import Decision
 from ...domain.errors import MinutebookError, NotVisible
 from ..dispatcher import Dispatcher
 from ..mailbox import Decided
@@ -117,31 +118,34 @@ class Clearances:
 
     async def _record(self, viewer: Identity, looked: Looked, labels: frozenset[str]) -> bool:
         """Whether the log says it now. Raises NotVisible."""
-        conversation_id = looked.conversation.id
-        if looked.conversation.state == "closed" or not self._admits((looked.stream_id, identity_key(viewer))):
+        conversation_id, times = looked.conversation.id, self._times((looked.stream_id, identity_key(viewer)))
+        if looked.conversation.state == "closed" or len(times) >= self._a_minute:
             return False
         stream, command = stream_of(conversation_id), RecordClearance(viewer, labels, self._policy.version)
+        decisions: list[Decision] = []
 
         def authorize(state: Conversation, head: Head) -> None:
             if head.tenant != viewer.tenant or not state.may_speak(viewer):
                 raise NotVisible
 
         def decide(state: Conversation, head: Head) -> Decided:
-            return self._scribe.encode(stream, head.version, record_clearance(state, command))
+            decisions.append(record_clearance(state, command))
+            return self._scribe.encode(stream, head.version, decisions[-1])
 
+        kind = conversation_kind(self._scribe.keyring, conversation_id)
         try:
-            await self._dispatcher.run(
-                conversation_kind(self._scribe.keyring, conversation_id), stream, authorize, decide
-            )
+            await self._dispatcher.run(kind, stream, authorize, decide)
         except NotVisible:
             raise
         except MinutebookError as error:
             log.warning("a clearance was not recorded; its viewer sees what was recorded before", code=error.code)
             return False
+        if decisions[-1].events:
+            times.append(asyncio.get_running_loop().time())
         return True
 
-    def _admits(self, who: tuple[int, str]) -> bool:
-        """Count one more record of a viewer, unless there were too many lately."""
+    def _times(self, who: tuple[int, str]) -> deque[float]:
+        """When a viewer's records of the last minute were written here."""
         now = asyncio.get_running_loop().time()
         times = self._recorded.setdefault(who, deque())
         self._recorded.move_to_end(who)
@@ -149,7 +153,4 @@ class Clearances:
             self._recorded.popitem(last=False)
         while times and times[0] <= now - WINDOW_S:
             times.popleft()
-        if len(times) >= self._a_minute:
-            return False
-        times.append(now)
-        return True
+        return times

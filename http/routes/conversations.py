@@ -14,7 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from msgspec import UNSET, UnsetType
 
-from ...commands.conversations.ports import Viewer
+from ...commands.conversations.handlers import Looked
 from ...domain.conversations.commands import (
     CloseConversation,
     InterruptTurn,
@@ -23,10 +23,12 @@ from ...domain.conversations.commands import (
     StartConversation,
 )
 from ...domain.conversations.ledger import Ledger
-from ...domain.errors import Invalid, InvalidCursor, NotVisible
+from ...domain.errors import InvalidCursor, NotVisible
 from ...domain.ids import is_conversation_id
+from ...domain.principals import Caller
 from ..conversation_entries import clamped, parse_cursor, reader_of
 from ..conversation_ledger import read_ledger
+from ..conversation_past import Wanted, look_back
 from ..conversation_reading import (
     MAX_PAGE,
     ConversationLine,
@@ -37,17 +39,15 @@ from ..conversation_reading import (
     read_page,
     status_of,
 )
-from ..conversation_sights import Sights
+from ..conversation_sights import Sights, sights_of
 from ..conversation_stream import ConversationStream, Start
 from ..raw import RawResponse
+from ..services import Services
 from .common import CommandAnswer, KeyHeader, TheCaller, TheServices, answered, body_as, key_of
 
 MAX_LIST = 200
 DEFAULT_TAIL = 50
 MAX_TAIL = 200
-
-NOT_BUILT = ("asOf", "viewer")
-"""Query parameters of shared conversations, which this server does not have."""
 
 ONE = "/v1/conversations/{conversation_id:str}"
 
@@ -61,6 +61,10 @@ Started = {
 Closed = {200: ResponseSpec(CommandAnswer, generate_examples=False, description="Closing")}
 Cursors = Annotated[
     str | None, QueryParameter(required=False, max_length=32, description="Exclusive; nextCursor, or a message's id.")
+]
+AsOf = Annotated[
+    str | None,
+    QueryParameter(name="asOf", required=False, max_length=64, description="A cursor, or a time (RFC 3339)."),
 ]
 
 
@@ -182,23 +186,29 @@ async def read_context(
 
 @get(f"{ONE}/history")
 async def read_history(
-    request: Request[Any, Any, Any],
     conversation_id: FromPath[str],
     caller: TheCaller,
     services: TheServices,
     limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE)] = 50,
     cursor: Cursors = None,
     direction: FromQuery[Direction] = "backward",
+    as_of: AsOf = None,
+    viewer: FromQuery[str | None] = None,
 ) -> Response[HistoryPage]:
-    """Records: backward from the newest, or from the cursor; forward from the first one, oldest first."""
+    """Records: backward from the newest, or from the cursor; forward from the first one, oldest first.
+
+    With `asOf` or `viewer`, what that viewer (the caller where nobody is named) could see then and the caller may see
+    now; for the owner, and for auditors of the tenant where the conversation is shared. Each use is written down.
+    """
     talks = services.conversations
+    if as_of is not None or viewer is not None:
+        wanted = Wanted(as_of, viewer, cursor, direction, limit)
+        found = await look_back(talks, caller, conversation_id, wanted)
+        return Response(found, headers={"cache-control": "no-store"})
     looked = await talks.handlers.look(caller, conversation_id)
-    for name in NOT_BUILT:
-        if name in request.query_params:
-            raise Invalid.at(name, "is for shared conversations, which this server does not have")
     at = None if cursor is None else parse_cursor(cursor)
     reader = reader_of(talks.keyring, conversation_id)
-    sights = Sights(services.clearance, Viewer(looked.who, caller.claims), looked.conversation.mode)
+    sights = await _sights(services, caller, looked)
     page = await read_page(talks.log, reader, looked, sights, at, direction, limit)
     return Response(page, headers={"cache-control": "no-store"})
 
@@ -224,9 +234,20 @@ async def follow_conversation(
     looked = await talks.handlers.look(caller, conversation_id)
     text = last_event_id if last_event_id is not None else cursor
     at = None if text is None else clamped(parse_cursor(text), looked.conversation)
+    sights = await _sights(services, caller, looked)
     talks.places.check(caller, conversation_id)
     token: str = request.scope["state"]["token"]  # pyright: ignore[reportGeneralTypeIssues]
-    return RawResponse(ConversationStream(services, caller, looked, Start(token, at, tail)))
+    return RawResponse(ConversationStream(services, caller, looked, sights, Start(token, at, tail)))
+
+
+async def _sights(services: Services, caller: Caller, looked: Looked) -> Sights:
+    """What the caller, who was looked at just now, sees of the conversation; recorded before they do."""
+    talks = services.conversations
+
+    async def look() -> Looked:
+        return await talks.handlers.look(caller, looked.conversation.id)
+
+    return await sights_of(talks.clearances, looked, caller.claims, look)
 
 
 def _turn(text: str) -> int:

@@ -15,6 +15,7 @@ from . import (
     demo,
     doctor,
     erase,
+    explain,
     export,
     play,
     rebuild,
@@ -39,7 +40,7 @@ app = typer.Typer(
 VERBS = {
     "Server": (serve.serve, token.token, demo.demo),
     "Rooms": (tail.tail, play.play, bridge.bridge),
-    "Conversations": (chat.chat,),
+    "Conversations": (chat.chat, explain.explain),
     "Log": (verify.verify, export.export, rebuild.rebuild),
     "Operations": (doctor.doctor, retention.retention, erase.erase, admin.migrate, sql.sql, restored.restored),
 }

@@ -199,3 +199,24 @@ def test_b15_an_append_during_a_purge_is_sealed_or_finds_no_stream(any_database:
         assert appending.result() == ["conflict"]
         assert outcomes(append(app, item(4, event(), stream=EXPIRED))) == ["conflict"]
     assert left(superuser, stream) == dict.fromkeys(LEFTOVERS, 0)
+
+
+def test_who_looked_into_a_conversation_goes_with_it(any_database: Any) -> None:
+    talk, other, room = (f"conversation:{letter * 26}" for letter in "xyz")
+    trails = [stream.replace("conversation", "audit") for stream in (talk, other, room)]
+    with any_database.connect("app") as app:
+        append(app, *(creation(*events(3), stream=name, kind="conversation") for name in (talk, other)))
+        append(app, *(creation(*events(2), stream=name, kind="audit") for name in trails))
+        append(app, *(item(3, event(), stream=name, seal=True) for name in (talk, other)))
+    with any_database.connect("postgres") as superuser:
+        ids = {name: stream_id(superuser, name) for name in (talk, other, *trails)}
+        expire(superuser, talk, days=90)
+        with any_database.connect("app") as app:
+            assert outcomes(append(app, item(2, event(), stream=trails[0]))) == ["appended"], "behind the seal"
+        with any_database.connect("retention") as retention:
+            assert retention.execute("SELECT name FROM minutebook.streams").fetchall() == [(talk,)]
+            assert one(retention, "SELECT minutebook.purge_stream_v1(%s)", ids[trails[0]]) is None, "not before it"
+            assert one(retention, "SELECT minutebook.purge_stream_v1(%s)", ids[talk]) == 4 + 3
+        assert left(superuser, ids[talk]) == left(superuser, ids[trails[0]]) == dict.fromkeys(LEFTOVERS, 0)
+        names = superuser.execute("SELECT name, sealed FROM minutebook.streams ORDER BY id").fetchall()
+        assert names == [(other, True), (trails[1], False), (trails[2], False)]

@@ -9,15 +9,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from conversation_desk import desk
 from in_loop import in_loop
+from minutebook.commands.conversations.clearances import Clearances
+from minutebook.commands.conversations.handlers import Looked
 from minutebook.commands.conversations.ports import Delta, Viewer
 from minutebook.domain.conversations.events import Mode, ReplyRecorded, UserRecorded
 from minutebook.domain.conversations.identity import Identity
 from minutebook.domain.conversations.state import Conversation, Running
+from minutebook.domain.conversations.visibility import sight
 from minutebook.http.conversation_entries import Record, shown
-from minutebook.http.conversation_sights import Sights
+from minutebook.http.conversation_sights import sights_of
 from minutebook.http.delta_hub import Dialogue, Message, Viewing
 from msgspec import UNSET
+from msgspec.structs import replace
+from shared_past import Policy as SharedPolicy
+from shared_past import SharedTalk
 
 ANN, BOB = Identity("human:ann", "acme"), Identity("human:bob", "acme")
 AT = datetime(2030, 1, 2, tzinfo=UTC)
@@ -112,30 +119,42 @@ def test_what_is_the_askers_alone_is_left_out_for_everybody_else() -> None:
 @pytest.mark.parametrize("answer", [1, "yes", None, [True], 1.0, object()])
 @in_loop
 async def test_only_exactly_true_clears(answer: Any) -> None:
-    sights = Sights(Policy(answer), Viewer(BOB), "shared")
+    nowhere: Any = None
     records = [asked(1, ANN), asked(2, ANN, "secret"), asked(3, BOB, "secret"), asked(4, None), answered(5, ANN, "x")]
-    assert await sights.of(records) == ["cleared", "restricted", "own", "restricted", "restricted"]
-    yes = Sights(Policy(True), Viewer(BOB), "shared")
-    assert await yes.of(records) == ["cleared", "cleared", "own", "restricted", "cleared"]
+    for policy, expected in ((Policy(answer), "restricted"), (Policy(True), "cleared")):
+        clearances = Clearances(nowhere, nowhere, nowhere, policy)
+        granted = await clearances.unrecorded(Viewer(BOB), ("secret", "x"))
+        cleared = granted.cleared([record.event.classes for record in records])
+        seen = [sight("shared", record.event, BOB, cleared) for record in records]
+        assert seen == ["cleared", expected, "own", "restricted", expected]
 
 
-@in_loop
-async def test_the_policy_is_asked_once_for_a_page_and_only_what_decides() -> None:
-    policy = Policy(True)
-    sights = Sights(policy, Viewer(BOB), "shared")
-    assert await sights.of([asked(1, ANN), asked(2, BOB, "mine")]) == ["cleared", "own"]
-    assert policy.asked == [], "nothing to ask"
-    await sights.of([asked(each, ANN, *("a", "b")[: each % 3]) for each in range(1, 90)])
-    assert policy.asked == [{frozenset("a"), frozenset("ab")}]
-    owner = Sights(policy, Viewer(ANN), "owner")
-    assert await owner.of([asked(1, ANN, "a"), asked(2, None), answered(3, ANN, "b")]) == ["own"] * 3
-    assert len(policy.asked) == 1, "in an owner-only conversation nobody is asked"
+def test_the_policy_is_asked_once_for_a_page_and_only_what_decides(database: Any) -> None:
+    async def go() -> None:
+        async with desk(database.url()) as here:
+            talk = await SharedTalk(here, SharedPolicy(is_asked=True), 1).start()
+            await talk.add(BOB)
+            talk.policy.granted[BOB.actor] = frozenset({"a"})
+
+            async def look() -> Looked:
+                return replace(await talk.looked(), who=BOB)
+
+            sights = await sights_of(talk.clearances, await look(), {}, look)
+            assert await sights.of([asked(1, ANN), asked(2, BOB, "mine")]) == ["cleared", "own"]
+            assert talk.policy.asked == [], "nothing to ask"
+            page = [asked(each, ANN, *("a", "b")[: each % 3]) for each in range(1, 90)]
+            for _ in range(2):
+                seen = await sights.of(page)
+                assert seen[:3] == ["cleared", "restricted", "cleared"]
+            assert talk.policy.asked == [frozenset("a"), frozenset("b")]
+
+    asyncio.run(go())
 
 
 def test_each_form_is_made_once_for_all_who_get_it() -> None:
     message = Message(asked(1, ANN, "secret"))
-    for sight in ("own", "cleared", "restricted"):
-        assert message.frame(sight) is message.frame(sight)
+    for seen in ("own", "cleared", "restricted"):
+        assert message.frame(seen) is message.frame(seen)
 
 
 def dialogue(mode: Mode, asker: Identity | None = ANN) -> Dialogue:
