@@ -17,7 +17,7 @@ from ..domain.principals import Caller
 from .conversation_entries import Cursor, reader_of
 from .conversation_reading import status_of
 from .conversation_sights import Sights
-from .delta_hub import Dialogue, Live, Message, Viewing
+from .dialogue import Dialogue, Live, Message, Viewing
 from .endless import Endless, frame
 from .live import SEND_BYTES
 from .metrics import LISTENER

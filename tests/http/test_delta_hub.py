@@ -18,7 +18,7 @@ from minutebook.domain.conversations.identity import Identity
 from minutebook.domain.conversations.participants import add_participant, remove_participant
 from minutebook.domain.conversations.state import Conversation, Running
 from minutebook.http.conversation_entries import reader_of
-from minutebook.http.delta_hub import Dialogue, Live, Viewing
+from minutebook.http.dialogue import Dialogue, Live, Viewing
 from shared_talks import shared_log
 
 STREAM = 7

@@ -20,7 +20,7 @@ from minutebook.domain.conversations.state import Conversation, Running
 from minutebook.domain.conversations.visibility import sight
 from minutebook.http.conversation_entries import Record, shown
 from minutebook.http.conversation_sights import sights_of
-from minutebook.http.delta_hub import Dialogue, Message, Viewing
+from minutebook.http.dialogue import Dialogue, Message, Viewing
 from msgspec import UNSET
 from msgspec.structs import replace
 from shared_past import Policy as SharedPolicy
