@@ -47,7 +47,7 @@ class Sights:
         self._granted = await self._clearances.grant(self._viewer, looked, self._granted.asked or ())
 
     async def of(self, records: Sequence[Record]) -> list[Sight]:
-        """See Sees. A policy that is asked class by class is asked once for all that it was not asked for yet.
+        """See Sees. A callable is asked about all of them each time, and what changed is recorded.
 
         Raises as Clearances.grant, and NotVisible for who takes part no more, where it is asked.
         """
@@ -57,7 +57,8 @@ class Sights:
         classes = frozenset(label for event in restricted for label in event.classes)
         if not classes:
             return found
-        if not self._granted.knows(classes):
+        granted = self._granted
+        if not granted.knows(classes) or not await self._clearances.holds(self._viewer, granted, classes):
             asked = classes | (self._granted.asked or frozenset())
             self._granted = await self._clearances.grant(self._viewer, await self._look(), asked)
         cleared = self._granted.cleared([event.classes for event in restricted])
