@@ -78,6 +78,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", f"{TALK}/turns/{{turn}}/seen"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
     ("GET", f"{TALK}/turns/{{turn}}/context"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
     ("GET", f"{TALK}/history"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
+    ("GET", f"{TALK}/entries/{{ord_}}/explain"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
     ("GET", f"{TALK}/events"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
     ("GET", f"{TALK}/participants"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
     ("PUT", f"{TALK}/participants/{{principal}}"): "401 404 404 404 conflict 404 404 404 404 404 404 404 conflict",
@@ -119,8 +120,14 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/bridge/bye"): {"reason": "finished"},
 }
 
-UNKNOWN = {"turn": 1, "principal": "human:newcomer", "ref": 9_999_999, "approval_id": "01J00000000000000000000000"}
-"""What stands in paths beside room, run and conversation: nothing of it is there but the turn."""
+UNKNOWN = {
+    "turn": 1,
+    "ord_": 1,
+    "principal": "human:newcomer",
+    "ref": 9_999_999,
+    "approval_id": "01J00000000000000000000000",
+}
+"""What stands in paths beside room, run and conversation: nothing of it is there but the turn, and its question."""
 
 CODES = {
     "401": "unauthenticated",
