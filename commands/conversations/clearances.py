@@ -97,7 +97,7 @@ class Clearances:
         return Granted(labels & await self._on_record(viewer.identity, looked), asked)
 
     async def holds(self, viewer: Viewer, granted: Granted, classes: frozenset[str]) -> bool:
-        """Whether a callable says of those classes what it said then; labels last until the token is looked at again."""
+        """Whether a callable says of those classes what it said then. Labels last until a token is looked at again."""
         return granted.asked is None or (await self._asked_for(viewer, classes))[0] == granted.labels & classes
 
     async def unrecorded(self, viewer: Viewer, classes: Collection[str]) -> Granted:
