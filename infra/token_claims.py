@@ -65,3 +65,12 @@ def viewer_claims(
     if groups:
         found[GROUPS] = tuple(sorted(groups))
     return found
+
+
+def groups_of(value: Any) -> frozenset[str]:
+    """A list of strings or one string of names; anything else grants nothing."""
+    if isinstance(value, str):
+        return frozenset(value.split())
+    held = cast("list[object]", value) if isinstance(value, list) else []
+    names = frozenset(each for each in held if isinstance(each, str))
+    return names if all(isinstance(each, str) for each in held) else frozenset()

@@ -22,7 +22,7 @@ from ..domain.principals import Caller, Principal
 from .dev_issuer import ALGORITHM, AUDIENCE, MAX_TTL_S, DevelopmentIssuer
 from .jwks import FileKeys, HttpKeys, KeyFetcher, KeySource, KeyTiming, PublicKey
 from .settings import RESERVED_COMPONENTS, IssuerSettings, Settings
-from .token_claims import ActError, delegate_of, viewer_claims
+from .token_claims import ActError, delegate_of, groups_of, viewer_claims
 
 LEEWAY_S = 30
 """Clock difference that is forgiven on exp, nbf and iat."""
@@ -294,7 +294,7 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
     room, role = _run_claims(claims) if principal.kind == "agent" else (None, None)
     if own is None and principal.kind == "agent" and room is None:
         raise _RefusedError("room")
-    groups = _groups(claims.get("groups" if own is None else own.groups_claim))
+    groups = groups_of(claims.get("groups" if own is None else own.groups_claim))
     tenant = _tenant(claims, own)
     clearance = settings.clearance.of(tenant)
     known = viewer_claims(claims, groups, (*settings.conversations.claims, *clearance.claims))
@@ -391,13 +391,3 @@ def _tenant(claims: dict[str, Any], issuer: IssuerSettings | None) -> str:
     if issuer is not None and issuer.tenants and tenant not in issuer.tenants:
         raise _RefusedError(f"{name} is not one of the issuer's")
     return tenant
-
-
-def _groups(value: Any) -> frozenset[str]:
-    """A list of strings or one string of names; anything else grants nothing."""
-    if isinstance(value, str):
-        return frozenset(value.split())
-    try:
-        return _strings(value, "groups")
-    except _RefusedError:
-        return frozenset()
