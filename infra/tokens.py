@@ -353,9 +353,7 @@ def _string(claims: dict[str, Any], name: str) -> str:
 def _strings(value: Any, name: str) -> frozenset[str]:
     if isinstance(value, str):
         return frozenset({value})
-    if not isinstance(value, list):
-        raise _RefusedError(f"{name} is not a list of strings")
-    items = cast("list[object]", value)
+    items = cast("list[object]", value) if isinstance(value, list) else [None]
     strings = frozenset(item for item in items if isinstance(item, str))
     if not all(isinstance(item, str) for item in items):
         raise _RefusedError(f"{name} is not a list of strings")
