@@ -137,7 +137,7 @@ def test_an_event_about_a_participant_that_nobody_signed_opens_nothing(database:
     asyncio.run(go())
 
 
-def test_a_removal_interrupts_their_running_turn_and_rejects_what_waits(database: Any) -> None:
+def test_shared_mode_queue_a_removal_stops_their_turn_and_rejects_what_waits(database: Any) -> None:
     """By another process than the one that runs the turn."""
 
     async def go() -> None:
@@ -180,7 +180,7 @@ def test_a_removal_just_before_the_message_is_taken_up_wins(database: Any) -> No
     asyncio.run(go())
 
 
-def test_nobody_stops_anothers_turn(database: Any) -> None:
+def test_shared_mode_queue_nobody_stops_anothers_turn(database: Any) -> None:
     async def go() -> None:
         async with desk(database.url(), {"echo": agent_of(Script(_says_and_waits))}) as here:
             talk = await shared(here, barge_in="interrupt")
@@ -204,7 +204,7 @@ def test_nobody_stops_anothers_turn(database: Any) -> None:
     asyncio.run(go())
 
 
-def test_eight_of_one_asker_wait_whatever_others_send(database: Any) -> None:
+def test_shared_mode_queue_eight_of_one_asker_wait_whatever_others_send(database: Any) -> None:
     async def go() -> None:
         async with desk(database.url(), {"echo": agent_of(Script(_says_and_waits))}) as here:
             talk = await shared(here)
@@ -221,7 +221,7 @@ def test_eight_of_one_asker_wait_whatever_others_send(database: Any) -> None:
     asyncio.run(go())
 
 
-def test_tokens_are_the_askers(database: Any) -> None:
+def test_shared_mode_each_turn_runs_as_its_asker_and_on_their_tokens(database: Any) -> None:
     async def _uses_all(request: ModelRequest) -> AsyncIterator[ModelPart]:
         yield TextDelta("words")
         yield Usage(600, 500)
@@ -264,7 +264,7 @@ def test_what_the_asker_cannot_reach_is_denied_in_their_turn(database: Any) -> N
     asyncio.run(go())
 
 
-def test_a_delegate_takes_part_only_as_whom_the_settings_map_it_to(database: Any) -> None:
+def test_shared_mode_a_delegate_takes_part_only_as_whom_the_settings_map_it_to(database: Any) -> None:
     async def go() -> None:
         async with desk(database.url()) as here:
             command = StartConversation("echo", mode="shared")
@@ -300,7 +300,7 @@ def mapped_to(name: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["unsigned", "another turn's", "another conversation's"])
-def test_a_forged_stream_at_the_place_of_a_turn_is_not_continued(database: Any, kind: str) -> None:
+def test_shared_mode_execution_id_a_forged_stream_at_its_place_is_not_continued(database: Any, kind: str) -> None:
     """Somebody with the database, who knows the place, is there first: with nothing signed, or with signed steps of
     another asker's turn."""
 

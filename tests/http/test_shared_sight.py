@@ -73,7 +73,7 @@ def words_until(stream: Stream, event: str) -> list[Frame]:
     return found if found[-1].json["role"] == "assistant" else found + words_until(stream, event)
 
 
-def test_everybody_sees_what_they_are_cleared_for_and_a_placeholder_of_the_rest(people: People, told: str) -> None:
+def test_shared_mode_filter_whole_cleared_or_a_placeholder(people: People, told: str) -> None:
     own, uncleared, cleared = (history(each, told) for each in (people.ann, people.bob, people.carol))
     assert [entry["ord"] for entry in own] == [entry["ord"] for entry in uncleared] == list(range(1, 10))
     assert [entry["ord"] for entry in cleared] == list(range(1, 10))
@@ -146,7 +146,9 @@ def streams(people: People) -> Iterator[tuple[str, dict[str, Stream]]]:
         )
 
 
-def test_a_running_reply_is_its_askers_alone(people: People, streams: tuple[str, dict[str, Stream]]) -> None:
+def test_shared_mode_live_deltas_a_running_reply_is_its_askers_alone(
+    people: People, streams: tuple[str, dict[str, Stream]]
+) -> None:
     talk, open_streams = streams
     say(people.ann, talk, f"!slow 12 10 {CANARY}", classes=["secret"])
     text, said = words(open_streams["ann"], 1)
@@ -180,7 +182,7 @@ def test_who_comes_in_mid_reply_gets_the_part_that_is_theirs(people: People) -> 
                 assert found[0].json.get("running") == {"turn": 1}, "that a turn runs, and nothing more"
 
 
-def test_status_counts_ones_own_waiting_turns(people: People) -> None:
+def test_shared_mode_status_counts_ones_own_waiting_turns(people: People) -> None:
     talk = people.shared()
     say(people.ann, talk, "!slow 100 20")
     with listen(people.ann, talk) as stream:
@@ -194,7 +196,7 @@ def test_status_counts_ones_own_waiting_turns(people: People) -> None:
     reply(people.ann, talk, 4)
 
 
-def test_a_context_is_its_askers_alone(people: People, told: str) -> None:
+def test_shared_mode_a_context_is_its_askers_alone(people: People, told: str) -> None:
     for turn, asker in ((1, "ann"), (2, "ann"), (3, "bob"), (4, "ann")):
         for name in ("ann", "bob", "carol"):
             answer = getattr(people, name).get(f"/v1/conversations/{told}/turns/{turn}/context")

@@ -171,7 +171,7 @@ def test_only_who_takes_part_speaks() -> None:
     sending(log, BOB).decided()
 
 
-def test_only_the_owner_closes() -> None:
+def test_shared_mode_close_is_the_owners() -> None:
     log = shared("bob")
     for who in (BOB, CAROL):
         Then(lambda who=who: close_conversation(log.state, CloseConversation(), log.received(who))).then_refused(
