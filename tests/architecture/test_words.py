@@ -23,7 +23,7 @@ SHOWN = {
 }
 """What hands words to viewers, as `sight` says."""
 
-SHOWING = {"http/conversation_reading.py:read_page", "http/delta_hub.py:frame"}
+SHOWING = {"http/conversation_reading.py:read_page", "http/dialogue.py:frame"}
 """Who calls it: a page, and a frame of a stream, whose sight ConversationStream._deliver asks for."""
 
 FED = {
@@ -71,7 +71,7 @@ ANSWERING = {
     "http/conversation_entries.py:shown": "what an answer comes to",
     "http/conversation_ledger.py:read_ledger": "of its own asker alone",
     "http/conversation_past.py:explain": "whether it is shown",
-    "http/delta_hub.py:Message.size": "the size in memory",
+    "http/dialogue.py:Message.size": "the size in memory",
 }
 """Where these answers stand: nowhere is one of them made up."""
 
@@ -103,8 +103,8 @@ OTHERS = {
     "commands/processes/lookups.py:Lookups.verdict": "a verdict of a room",
     "commands/room_tools.py:RoomToolHandlers.use_tool": "a message to a room",
     "http/bridge_stream.py:_frame": "a message of a room, to its run",
-    "http/delta_hub.py:Dialogue.hear": "a delta: it goes to the asker alone",
-    "http/delta_hub.py:Live.frame": "as above",
+    "http/dialogue.py:Dialogue.hear": "a delta: it goes to the asker alone",
+    "http/dialogue.py:Live.frame": "as above",
     "http/mcp_server.py:_result": "a type of the protocol",
     "http/reading.py:snapshot": "queued messages of a room, which have no classes",
     "http/redacted.py:RedactedEdge._key": "a header",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import subprocess
@@ -10,10 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from delivery_desk import SECRET, Receiver, desk_of, settled, wanted, webhook
+from delivery_desk import PAYLOAD_KEY, SECRET, Receiver, desk_of, settled, wanted, webhook
 from outside import serving, status
 
 SETTINGS = """
+[delivery]
+payloadKey = "{key}"
+
 [channels.hook]
 kind = "webhook"
 tenant = "acme"
@@ -27,7 +31,8 @@ retry = {{ attempts = 3, from = "1s", to = "1s" }}
 
 def test_the_process_of_jobs_sends_what_was_planned(database: Any, tmp_path: Path) -> None:
     with serving(Receiver()) as receiver:
-        (tmp_path / "minutebook.toml").write_text(SETTINGS.format(url=receiver.url, secret=SECRET))
+        key = base64.b64encode(PAYLOAD_KEY).decode()
+        (tmp_path / "minutebook.toml").write_text(SETTINGS.format(url=receiver.url, secret=SECRET, key=key))
         env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
         process = subprocess.Popen(
             [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(tmp_path), "--role", "jobs"],

@@ -42,6 +42,7 @@ from minutebook.infra.settings_channels import ChannelSettings
 from outside import LOST, Outside, Reply, Request
 from ulid_transform import ulid_now
 
+PAYLOAD_KEY = b"p" * 32
 SECRET = "whsec_" + base64.b64encode(b"fedcba9876543210fedcba9876543210").decode()
 BRISK = Policy(first_s=0.05, growth=1, timeout_s=0.5)
 """Eight attempts within a second."""
@@ -84,7 +85,7 @@ class Desk:
         self.board = PostgresBoard(pool)
         self.queue = PostgresLaneQueue(jobs)
         self.hashes = DeliveryHashes(b"k" * 32)
-        self.codec = PayloadCodec(SHAPES, [b"p" * 32], no_redaction)
+        self.codec = PayloadCodec(SHAPES, [PAYLOAD_KEY], no_redaction)
         self.channels = channels
         self.jobs = jobs
         self.stopping = False
