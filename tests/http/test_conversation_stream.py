@@ -263,10 +263,16 @@ def test_who_does_not_read_gets_fewer_longer_deltas(alice: httpx.Client, server:
     assert said["text"].encode() in rest
 
 
-def test_who_reads_no_records_is_cut_off_and_resumes_without_a_hole(alice: httpx.Client) -> None:
+def test_who_reads_no_records_is_cut_off_and_resumes_without_a_hole(server: LiveServer, alice: httpx.Client) -> None:
     """The server is stuck in a write when more than streamPendingBytes come behind it."""
     talk, last = start(alice), 2 * MORE_THAN_BUFFERS
-    with listen(alice, talk) as stream:
+    # Left alone, the reader's side could take in as much as the server's, and nobody would be stuck.
+    options = [(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)]
+    narrow = httpx.HTTPTransport(socket_options=options)
+    with (
+        httpx.Client(base_url=server.url, headers=alice.headers, timeout=alice.timeout, transport=narrow) as reader,
+        listen(reader, talk) as stream,
+    ):
         for number in range(MORE_THAN_BUFFERS):
             say(alice, talk, f"{number} " + LONG)
             if number % 16 == 15:
