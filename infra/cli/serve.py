@@ -19,6 +19,9 @@ from ..database import Database
 from ..settings import Settings, SettingsError
 from .common import UNAVAILABLE, DataDir, fail, guarded, settings_of
 
+ORPHAN_S = 2.0
+"""A process whose parent died is gone this long after its drain."""
+
 RESTART_S = (0.2, 1.0, 5.0)
 """Waits before a worker that died is started again; the last one repeats."""
 
@@ -174,7 +177,11 @@ class _Group:
         gone = asyncio.Event()
         loop.add_reader(self._parent, gone.set)
         await gone.wait()
+        # Its end stays readable: a reader that is left there would be called without a pause.
+        loop.remove_reader(self._parent)
         self._stop.set()
+        await asyncio.sleep(self._settings.server.drain_seconds + ORPHAN_S)
+        os._exit(1)  # something that it waits for went with its parent
 
 
 async def _end(child: asyncio.subprocess.Process, ended: asyncio.Task[int], within_s: float) -> None:
