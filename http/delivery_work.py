@@ -13,13 +13,11 @@ from ulid_transform import ulid_now
 from ..commands.channels.ports import Channel
 from ..commands.deliveries.keeping import Keeping, Kept
 from ..commands.deliveries.lane import LaneWorker
-from ..commands.deliveries.planning import ChannelTerms, Terms
 from ..commands.deliveries.ports import Permit, permit_all
 from ..commands.deliveries.sending import Means
 from ..commands.deliveries.sweeping import SWEEP_EVERY_S, sweep_lanes
 from ..commands.jobs import Sweep
 from ..commands.ports import no_redaction
-from ..domain.deliveries.retry import Policy
 from ..infra.channels.setup import KINDS, payload_codec
 from ..infra.database import Database
 from ..infra.jobs.connector import Pool
@@ -33,6 +31,7 @@ from ..infra.postgres.delivery_rows import PostgresDeliveryRows, PostgresHeads
 from ..infra.postgres.pool import make_pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
+from .delivery_terms import terms_of
 
 POOL_SIZE = 8
 SWEEP_LIMIT_S = 14.0
@@ -45,26 +44,6 @@ class DeliveryWork(Struct, frozen=True):
     engine: JobEngine
     sweeps: tuple[Sweep, ...]
     keep: Callable[[], Awaitable[Kept]]
-
-
-def terms_of(settings: Settings) -> Terms:
-    """What the settings say of each channel's deliveries. A wait grows from the first to the last over the attempts."""
-    made: dict[str, ChannelTerms] = {}
-    for name, channel in settings.channels.items():
-        retry = channel.retry
-        steps = max(1, retry.attempts - 2)
-        growth = max(1.0, (retry.last_s / retry.first_s) ** (1 / steps))
-        policy = Policy(
-            attempts=retry.attempts,
-            first_s=retry.first_s,
-            growth=growth,
-            cap_s=retry.last_s,
-            timeout_s=channel.attempt_timeout_s,
-            expiry_s=channel.expiry_s,
-        )
-        made[name] = ChannelTerms(policy, channel.lanes, channel.rate_per_second)
-    default = ChannelTerms()
-    return lambda name: made.get(name, default)
 
 
 async def open_channels(settings: Settings, stack: contextlib.AsyncExitStack) -> Mapping[str, Channel]:

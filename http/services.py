@@ -9,6 +9,7 @@ import msgspec
 
 from ..commands.attendance import Attendance
 from ..commands.conversations.ports import Clearance
+from ..commands.deliveries.operators import Operators
 from ..commands.rooms import Rooms
 from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.store import PostgresStore
@@ -38,3 +39,4 @@ class Services(msgspec.Struct, frozen=True):
     metrics: Metrics
     conversations: ConversationServices
     clearance: Clearance
+    operators: Operators

@@ -12,11 +12,13 @@ from msgspec import UNSET, Struct, UnsetType
 from ...domain.decisions import Decision
 from ...domain.deliveries.events import AttemptEnded, AttemptStarted
 from ...domain.deliveries.operate import cancel, purge, replay
-from ...domain.deliveries.state import Delivery
+from ...domain.deliveries.state import Delivery, Status, evolve
 from ...domain.errors import Forbidden, Invalid, InvalidCursor, NotVisible
+from ...domain.events import Recorded
 from ...domain.ids import is_conversation_id
 from ...domain.principals import Caller
 from ...domain.times import stamp
+from ..beside import Admit
 from ..dispatcher import Dispatcher
 from ..mailbox import Answer, Decided
 from ..ports import EventStore, Head
@@ -99,6 +101,7 @@ class Operators:
         terms: Terms,
         now: Callable[[], datetime],
         new_id: NewId,
+        admit: Admit,
     ) -> None:
         self._board = board
         self._store = store
@@ -108,6 +111,7 @@ class Operators:
         self._terms = terms
         self._now = now
         self._new_id = new_id
+        self._admit = admit
 
     async def page(self, caller: Caller, wanted: Filter, limit: int = 50, cursor: str | None = None) -> DeliveryPage:
         """A page of the caller's tenant. Raises Forbidden, Invalid for a limit of more than PAGE, InvalidCursor."""
@@ -184,19 +188,19 @@ class Operators:
         key: str | None,
         decide: Callable[[Delivery], Decision],
     ) -> Answer:
-        stream = stream_of(row.delivery_id)
+        stream, admit = stream_of(row.delivery_id), self._admit(caller)
 
         def authorize(_state: Delivery, head: Head) -> None:
             if head.tenant != caller.tenant:
                 raise NotVisible
+            admit()
 
         def decided(state: Delivery, _head: Head) -> Decided:
-            return rows_of(decide(state), self._new_id)
+            rows = rows_of(decide(state), self._new_id)
+            return msgspec.structs.replace(rows, answer={**rows.answer, "state": _after(state, rows)})
 
         idempotency = self._dispatcher.key(caller, operation, stream, key, command, 202)
-        answer = await self._dispatcher.run(DELIVERY_KIND, stream, authorize, decided, key=idempotency, status=202)
-        now = await self._board.one(caller.tenant, row.delivery_id)
-        return msgspec.structs.replace(answer, body={**answer.body, "state": row.state if now is None else now.state})
+        return await self._dispatcher.run(DELIVERY_KIND, stream, authorize, decided, key=idempotency, status=202)
 
     async def _own(self, caller: Caller, delivery_id: str) -> Listed:
         _check(caller)
@@ -219,6 +223,13 @@ def _check(caller: Caller) -> None:
 def _check_reason(reason: str) -> None:
     if not 1 <= len(reason.strip()) <= MAX_REASON_CHARS:
         raise Invalid.at("$.reason", f"must be 1 to {MAX_REASON_CHARS} characters")
+
+
+def _after(state: Delivery, decided: Decided) -> Status:
+    """Where the delivery stands once that is appended."""
+    for actor, event in decided.events:
+        state = evolve(state, Recorded(0, actor, None, None, event))
+    return state.status
 
 
 def _place(cursor: str) -> int:

@@ -38,13 +38,14 @@ Pool = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
 log = structlog.get_logger(__name__)
 
 
-def jobs_pool(url: str, *, max_size: int, statement_timeout_ms: int) -> Pool:
+def jobs_pool(url: str, *, max_size: int, statement_timeout_ms: int, min_size: int = 1) -> Pool:
     """A pool as the app role whose sessions see the engine's schema, not yet open."""
     return make_pool(
         url,
         "app",
         max_size=max_size,
         statement_timeout_ms=statement_timeout_ms,
+        min_size=min_size,
         search_path=SEARCH_PATH,
         name="jobs",
     )

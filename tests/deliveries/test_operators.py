@@ -46,6 +46,7 @@ async def office(database: Any, receiver: Receiver) -> AsyncGenerator[tuple[Desk
                 lambda _name: ChannelTerms(POLICY),
                 lambda: datetime.now(UTC),
                 ulid_now,
+                lambda _caller: lambda: None,
             ),
         )
 

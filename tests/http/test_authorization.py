@@ -21,9 +21,9 @@ from talks import reply, say, start
 
 CALLERS = (
     *("nobody", "stranger", "watcher", "collaborator", "owner", "admin", "auditor"),
-    *("run", "other_run", "ended_run", "system", "other_tenant", "client"),
+    *("run", "other_run", "ended_run", "system", "other_tenant", "client", "operator"),
 )
-"""client: a command-line client with a token of the owner, who drives."""
+"""client: a command-line client with a token of the owner, who drives. operator: of deliveries alone."""
 
 ROOM = "/v1/rooms/{room_id}"
 
@@ -31,65 +31,74 @@ RUN = "/v1/runs/{run_id}"
 
 TALK = "/v1/conversations/{conversation_id}"
 
+OPS = "/v1/ops/deliveries"
+
 # A column a caller, in the order above: a status, or the code of a refusal that says more.
 # gone: 403 run_not_live. cli: 403 client_not_allowed.
 TABLE: dict[tuple[str, str], str] = {
-    ("GET", "/v1/rooms"): "401 403 200 403 200 200 200 403 403 403 200 200 200",
-    ("POST", "/v1/rooms"): "401 403 201 403 201 201 403 403 403 403 201 201 cli",
-    ("GET", ROOM): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
-    ("GET", f"{ROOM}/explain"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
-    ("GET", f"{ROOM}/events"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
-    ("GET", f"{ROOM}/transcript"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
-    ("GET", f"{ROOM}/stream"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
-    ("GET", f"{ROOM}/export"): "401 404 403 403 200 200 200 403 404 gone 403 404 cli",
-    ("POST", f"{ROOM}/messages"): "401 404 403 201 201 201 403 201 404 gone 201 404 201",
-    ("PUT", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
-    ("DELETE", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
-    ("POST", f"{ROOM}/close"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
-    ("POST", f"{ROOM}/hold"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli",
-    ("POST", f"{ROOM}/release"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli",
-    ("POST", f"{ROOM}/fork"): "401 404 201 201 201 201 403 403 404 gone 201 404 201",
+    ("GET", "/v1/rooms"): "401 403 200 403 200 200 200 403 403 403 200 200 200 403",
+    ("POST", "/v1/rooms"): "401 403 201 403 201 201 403 403 403 403 201 201 cli 403",
+    ("GET", ROOM): "401 404 200 200 200 200 200 200 404 gone 200 404 200 404",
+    ("GET", f"{ROOM}/explain"): "401 404 200 200 200 200 200 200 404 gone 200 404 200 404",
+    ("GET", f"{ROOM}/events"): "401 404 200 200 200 200 200 200 404 gone 200 404 200 404",
+    ("GET", f"{ROOM}/transcript"): "401 404 200 200 200 200 200 200 404 gone 200 404 200 404",
+    ("GET", f"{ROOM}/stream"): "401 404 200 200 200 200 200 200 404 gone 200 404 200 404",
+    ("GET", f"{ROOM}/export"): "401 404 403 403 200 200 200 403 404 gone 403 404 cli 404",
+    ("POST", f"{ROOM}/messages"): "401 404 403 201 201 201 403 201 404 gone 201 404 201 404",
+    ("PUT", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli 404",
+    ("DELETE", f"{ROOM}/members/{{principal}}"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli 404",
+    ("POST", f"{ROOM}/close"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli 404",
+    ("POST", f"{ROOM}/hold"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli 404",
+    ("POST", f"{ROOM}/release"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli 404",
+    ("POST", f"{ROOM}/fork"): "401 404 201 201 201 201 403 403 404 gone 201 404 201 404",
     ("DELETE", f"{ROOM}/queue/{{ref}}"): (
-        "401 404 403 not_queued not_queued not_queued 403 403 404 gone not_queued 404 cli"
+        "401 404 403 not_queued not_queued not_queued 403 403 404 gone not_queued 404 cli 404"
     ),
-    ("POST", f"{ROOM}/queue/{{ref}}/promote"): "401 404 403 403 not_queued 403 403 403 404 gone 403 404 cli",
-    ("POST", f"{ROOM}/driver/request"): "401 404 403 200 200 200 403 403 404 gone 403 404 cli",
-    ("POST", f"{ROOM}/driver/give"): "401 404 403 403 200 403 403 403 404 gone 403 404 cli",
-    ("POST", f"{ROOM}/driver/take"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli",
-    ("POST", f"{ROOM}/interrupt"): "401 404 403 403 202 403 403 403 404 gone 403 404 cli",
-    ("GET", f"{ROOM}/approvals"): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
-    ("POST", f"{ROOM}/approvals/{{approval_id}}/decision"): "401 404 403 403 404 404 403 403 404 gone 403 404 cli",
-    ("POST", f"{ROOM}/runs"): "401 404 403 403 room_busy room_busy 403 403 404 gone human_drives 404 cli",
-    ("PUT", RUN): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
-    ("GET", RUN): "401 404 200 200 200 200 200 200 404 gone 200 404 200",
-    ("POST", f"{RUN}/end"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
-    ("POST", f"{RUN}/revoke"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli",
-    ("POST", "/v1/bridge/hello"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
-    ("POST", "/v1/bridge/events"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
-    ("GET", "/v1/bridge/stream"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
-    ("POST", "/v1/bridge/approvals"): "401 403 403 403 403 403 403 200 200 gone 403 403 403",
-    ("POST", "/v1/bridge/bye"): "401 403 403 403 403 403 403 200 200 409 403 403 403",
-    ("POST", "/mcp"): "401 403 403 403 403 403 403 200 200 200 403 403 403",  # what a run may is its tools' to say
-    ("GET", "/v1/conversations"): "401 200 200 200 200 200 200 200 200 200 200 200 200",
-    ("POST", "/v1/conversations"): "401 403 201 403 201 403 403 403 403 403 403 403 201",
-    ("GET", TALK): "401 404 404 404 200 404 404 404 404 404 404 404 200",
-    ("POST", f"{TALK}/turns"): "401 404 404 404 202 404 404 404 404 404 404 404 202",
-    ("POST", f"{TALK}/interrupt"): "401 404 404 404 202 404 404 404 404 404 404 404 202",
-    ("POST", f"{TALK}/turns/{{turn}}/seen"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
-    ("GET", f"{TALK}/turns/{{turn}}/context"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
-    ("GET", f"{TALK}/history"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
-    ("GET", f"{TALK}/entries/{{ord_}}/explain"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
-    ("GET", f"{TALK}/events"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
-    ("GET", f"{TALK}/participants"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
-    ("PUT", f"{TALK}/participants/{{principal}}"): "401 404 404 404 conflict 404 404 404 404 404 404 404 conflict",
-    ("DELETE", f"{TALK}/participants/{{principal}}"): "401 404 404 404 conflict 404 404 404 404 404 404 404 conflict",
-    ("POST", f"{TALK}/close"): "401 404 404 404 200 404 404 404 404 404 404 404 200",
-    ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204",
-    ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204",
-    ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200 200",
-    ("GET", "/healthz"): "200 200 200 200 200 200 200 200 200 200 200 200 200",
-    ("GET", "/readyz"): "200 200 200 200 200 200 200 200 200 200 200 200 200",
-    ("GET", "/metrics"): "200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("POST", f"{ROOM}/queue/{{ref}}/promote"): "401 404 403 403 not_queued 403 403 403 404 gone 403 404 cli 404",
+    ("POST", f"{ROOM}/driver/request"): "401 404 403 200 200 200 403 403 404 gone 403 404 cli 404",
+    ("POST", f"{ROOM}/driver/give"): "401 404 403 403 200 403 403 403 404 gone 403 404 cli 404",
+    ("POST", f"{ROOM}/driver/take"): "401 404 403 403 200 200 403 403 404 gone 403 404 cli 404",
+    ("POST", f"{ROOM}/interrupt"): "401 404 403 403 202 403 403 403 404 gone 403 404 cli 404",
+    ("GET", f"{ROOM}/approvals"): "401 404 200 200 200 200 200 200 404 gone 200 404 200 404",
+    ("POST", f"{ROOM}/approvals/{{approval_id}}/decision"): "401 404 403 403 404 404 403 403 404 gone 403 404 cli 404",
+    ("POST", f"{ROOM}/runs"): "401 404 403 403 room_busy room_busy 403 403 404 gone human_drives 404 cli 404",
+    ("PUT", RUN): "401 404 403 403 200 200 403 403 404 gone 200 404 cli 404",
+    ("GET", RUN): "401 404 200 200 200 200 200 200 404 gone 200 404 200 404",
+    ("POST", f"{RUN}/end"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli 404",
+    ("POST", f"{RUN}/revoke"): "401 404 403 403 200 200 403 403 404 gone 200 404 cli 404",
+    ("POST", "/v1/bridge/hello"): "401 403 403 403 403 403 403 200 200 gone 403 403 403 403",
+    ("POST", "/v1/bridge/events"): "401 403 403 403 403 403 403 200 200 gone 403 403 403 403",
+    ("GET", "/v1/bridge/stream"): "401 403 403 403 403 403 403 200 200 gone 403 403 403 403",
+    ("POST", "/v1/bridge/approvals"): "401 403 403 403 403 403 403 200 200 gone 403 403 403 403",
+    ("POST", "/v1/bridge/bye"): "401 403 403 403 403 403 403 200 200 409 403 403 403 403",
+    ("POST", "/mcp"): "401 403 403 403 403 403 403 200 200 200 403 403 403 403",  # what a run may is its tools' to say
+    ("GET", "/v1/conversations"): "401 200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("POST", "/v1/conversations"): "401 403 201 403 201 403 403 403 403 403 403 403 201 403",
+    ("GET", TALK): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("POST", f"{TALK}/turns"): "401 404 404 404 202 404 404 404 404 404 404 404 202 404",
+    ("POST", f"{TALK}/interrupt"): "401 404 404 404 202 404 404 404 404 404 404 404 202 404",
+    ("POST", f"{TALK}/turns/{{turn}}/seen"): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("GET", f"{TALK}/turns/{{turn}}/context"): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("GET", f"{TALK}/history"): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("GET", f"{TALK}/entries/{{ord_}}/explain"): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("GET", f"{TALK}/events"): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("GET", f"{TALK}/participants"): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("PUT", f"{TALK}/participants/{{principal}}"): "401 404 404 404 conflict 404 404 404 404 404 404 404 conflict 404",
+    ("DELETE", f"{TALK}/participants/{{principal}}"): (
+        "401 404 404 404 conflict 404 404 404 404 404 404 404 conflict 404"
+    ),
+    ("POST", f"{TALK}/close"): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("GET", OPS): "401 403 403 403 403 403 403 403 403 403 403 403 403 200",
+    ("GET", f"{OPS}/{{delivery_id}}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("POST", f"{OPS}/{{delivery_id}}/replay"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("POST", f"{OPS}/{{delivery_id}}/revoke"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("POST", f"{OPS}/{{delivery_id}}/purge"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
+    ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
+    ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/healthz"): "200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/readyz"): "200 200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", "/metrics"): "200 200 200 200 200 200 200 200 200 200 200 200 200 200",
 }
 
 BODIES: dict[tuple[str, str], Any] = {
@@ -118,6 +127,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     ("POST", "/v1/bridge/approvals"): {"eventId": "e1", "callId": "c1", "class": "forge.pr", "action": {"open": 1}},
     ("POST", "/v1/bridge/bye"): {"reason": "finished"},
+    **{("POST", f"{OPS}/{{delivery_id}}/{verb}"): {"reason": "mended"} for verb in ("replay", "revoke", "purge")},
 }
 
 UNKNOWN = {
@@ -126,6 +136,7 @@ UNKNOWN = {
     "principal": "human:newcomer",
     "ref": 9_999_999,
     "approval_id": "01J00000000000000000000000",
+    "delivery_id": "deli" * 6 + "aa",
 }
 """What stands in paths beside room, run and conversation: nothing of it is there but the turn, and its question."""
 
@@ -197,6 +208,7 @@ def make_scene(server: LiveServer) -> Scene:
         "system": server.client("system:ci"),
         "other_tenant": server.client("human:olga", "agents-admin", tenant="elsewhere"),
         "client": server.client("human:olga", "agents-member", client="terminal"),
+        "operator": server.client("human:oscar", "agents-operator"),
     }
     for caller, verb in (("ended_run", "hello"), ("ended_run", "bye"), ("run", "hello"), ("other_run", "hello")):
         answer = clients[caller].post(f"/v1/bridge/{verb}", json={})
@@ -216,7 +228,7 @@ def scene(server: LiveServer) -> Scene:
 def routes(tmp_path: Path) -> set[tuple[str, str]]:
     """What the application routes, but for HEAD and OPTIONS, which follow from the others."""
     nothing = cast("Any", None)
-    services = Services(Settings(data_dir=tmp_path), *[nothing] * 13)
+    services = Services(Settings(data_dir=tmp_path), *[nothing] * 14)
     router = make_router(services, nothing, serves_metrics=True)
     return {
         (method, route.path_format)

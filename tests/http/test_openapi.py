@@ -117,6 +117,9 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         "interruptTurn": "InterruptTurn",
         "closeConversation": "CloseConversation",
         "noteSeen": "SeenTurn",
+        "replayDelivery": "ReplayDelivery",
+        "revokeDelivery": "RevokeDelivery",
+        "purgeDelivery": "PurgeDelivery",
     }
     schemas = document["components"]["schemas"]
     assert schemas["PostMessage"]["additionalProperties"] is False
