@@ -137,6 +137,12 @@ class DigestMismatch(Conflict):
     code = "digest_mismatch"
 
 
+class StaleConsent(Conflict):
+    """The two ends of the link are others than those that were consented to, or nobody has presented the code (409)."""
+
+    code = "stale_consent"
+
+
 class NotReplayable(Conflict):
     """The delivery cannot be sent again (409). `cause` says what stands against it."""
 

@@ -150,7 +150,7 @@ PROMISED = {
 """The codes that clients may rely on (http.md, Errors)."""
 
 NOT_YET = {
-    *("stale_consent", "unknown_target", "fan_out_exceeded"),
+    *("unknown_target", "fan_out_exceeded"),
 }
 """Promised codes of parts that are not built yet."""
 
