@@ -12,6 +12,7 @@ from . import (
     bridge,
     chat,
     conversations,
+    deliveries,
     demo,
     doctor,
     erase,
@@ -68,6 +69,7 @@ for _heading, _verbs in VERBS.items():
 app.add_typer(room_acts.app, name="rooms", rich_help_panel="Rooms")
 
 app.add_typer(conversations.conversations, name="conversations", rich_help_panel="Conversations")
+app.add_typer(deliveries.deliveries, name="deliveries", rich_help_panel="Operations")
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from ...domain.principals import DEFAULT_TENANT
 from ..api_client import Api, TokenSource, refusal_of, unreachable
 from .access import (
     DEFAULT_URL,
+    MEMBERS,
     OPERATOR,
     PrincipalName,
     Tenant,
@@ -116,30 +117,38 @@ def segment(text: str) -> str:
     return quote(text, safe="")
 
 
+def online_as(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """As `online`; where no token is given, a person's development token is of these groups."""
+
+    def made(verb: Callable[..., None]) -> Callable[..., None]:
+        def run(
+            *,
+            data_dir: DataDir = None,
+            url: Url = DEFAULT_URL,
+            token: Token = None,
+            token_file: TokenFile = None,
+            principal: PrincipalName = OPERATOR,
+            tenant: Tenant = DEFAULT_TENANT,
+            json: Json = False,
+            **own: Any,
+        ) -> None:
+            with guarded_call():
+                tokens = tokens_of(data_dir, token, token_file, principal, tenant, groups)
+                verb(Server(url, tokens, is_json=json), **own)
+
+        shared = [
+            each for each in inspect.signature(run, eval_str=True).parameters.values() if each.kind is each.KEYWORD_ONLY
+        ]
+        _, *own = inspect.signature(verb, eval_str=True).parameters.values()
+        # What typer reads a verb's parameters from; their order is that of the help.
+        run.__signature__ = inspect.Signature([*own, *shared])  # pyright: ignore[reportFunctionMemberAccess]
+        run.__annotations__ = {each.name: each.annotation for each in (*own, *shared)}
+        run.__name__, run.__doc__, run.__module__ = verb.__name__, verb.__doc__, verb.__module__
+        return run
+
+    return made
+
+
 def online(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb whose first parameter is a Server, as one that takes the options that make it instead."""
-
-    def run(
-        *,
-        data_dir: DataDir = None,
-        url: Url = DEFAULT_URL,
-        token: Token = None,
-        token_file: TokenFile = None,
-        principal: PrincipalName = OPERATOR,
-        tenant: Tenant = DEFAULT_TENANT,
-        json: Json = False,
-        **own: Any,
-    ) -> None:
-        with guarded_call():
-            server = Server(url, tokens_of(data_dir, token, token_file, principal, tenant), is_json=json)
-            verb(server, **own)
-
-    shared = [
-        each for each in inspect.signature(run, eval_str=True).parameters.values() if each.kind is each.KEYWORD_ONLY
-    ]
-    _, *own = inspect.signature(verb, eval_str=True).parameters.values()
-    # What typer reads a verb's parameters from; their order is that of the help.
-    run.__signature__ = inspect.Signature([*own, *shared])  # pyright: ignore[reportFunctionMemberAccess]
-    run.__annotations__ = {each.name: each.annotation for each in (*own, *shared)}
-    run.__name__, run.__doc__, run.__module__ = verb.__name__, verb.__doc__, verb.__module__
-    return run
+    return online_as(MEMBERS)(verb)
