@@ -1517,6 +1517,51 @@ $$;
 
 ALTER FUNCTION minutebook.netstrings(p_values text[]) OWNER TO minutebook_owner;
 
+-- Name: note_account(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_account() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    p jsonb := NEW.payload;
+    v_name text;
+    v_tenant text;
+BEGIN
+    SELECT s.name, s.tenant INTO v_name, v_tenant FROM minutebook.streams s
+    WHERE s.id = NEW.stream_id AND s.kind = 'account';
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF NEW.type = 'link_begun' THEN
+        INSERT INTO minutebook.link_challenges (link_id, stream_id, tenant, account, code, expires_at)
+        VALUES (p ->> 'linkId', NEW.stream_id, v_tenant, p ->> 'account', p ->> 'code', (p ->> 'expiresAt')::timestamptz);
+        RETURN NULL;
+    END IF;
+    IF NEW.type = 'unlinked' THEN
+        UPDATE minutebook.linked_identities i SET holder = NULL, left_account = i.holder, updated_at = NEW.ts,
+            free_at = (p ->> 'freeAt')::timestamptz
+        WHERE i.tenant = v_tenant AND i.channel = p ->> 'channel' AND i.native = p ->> 'native'
+          AND 'account:' || i.holder = v_name;
+        RETURN NULL;
+    END IF;
+    DELETE FROM minutebook.link_challenges c WHERE c.link_id = p ->> 'linkId' AND c.stream_id = NEW.stream_id;
+    IF NEW.type = 'link_confirmed' AND 'account:' || (p ->> 'home') = v_name THEN
+        INSERT INTO minutebook.linked_identities AS i (tenant, channel, native, holder, link_id, updated_at)
+        VALUES (v_tenant, p ->> 'channel', p ->> 'native', p ->> 'home', p ->> 'linkId', NEW.ts)
+        ON CONFLICT ON CONSTRAINT linked_identities_pkey DO UPDATE SET
+            holder = EXCLUDED.holder, link_id = EXCLUDED.link_id, updated_at = EXCLUDED.updated_at
+        WHERE i.holder IS NULL AND (i.left_account = EXCLUDED.holder OR i.free_at <= clock_timestamp());
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the identity is of another account' USING ERRCODE = 'unique_violation';
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_account() OWNER TO minutebook_owner;
+
 -- Name: note_conversation(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.note_conversation() RETURNS trigger
@@ -2701,6 +2746,47 @@ CREATE TABLE minutebook.leases (
 
 ALTER TABLE minutebook.leases OWNER TO minutebook_owner;
 
+-- Name: link_challenges; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.link_challenges (
+    link_id text NOT NULL,
+    stream_id bigint NOT NULL,
+    tenant text NOT NULL,
+    account text NOT NULL,
+    code text NOT NULL,
+    expires_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE minutebook.link_challenges OWNER TO minutebook_owner;
+
+-- Name: link_wrongs; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.link_wrongs (
+    tenant text NOT NULL,
+    channel text NOT NULL,
+    native text NOT NULL,
+    count integer NOT NULL,
+    until timestamp with time zone NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.link_wrongs OWNER TO minutebook_owner;
+
+-- Name: linked_identities; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.linked_identities (
+    tenant text NOT NULL,
+    channel text NOT NULL,
+    native text NOT NULL,
+    holder text,
+    link_id text NOT NULL,
+    left_account text DEFAULT ''::text NOT NULL,
+    free_at timestamp with time zone,
+    updated_at timestamp with time zone NOT NULL
+);
+
+ALTER TABLE minutebook.linked_identities OWNER TO minutebook_owner;
+
 -- Name: log; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.log (
@@ -3128,6 +3214,26 @@ ALTER TABLE ONLY minutebook.idempotency
 ALTER TABLE ONLY minutebook.leases
     ADD CONSTRAINT leases_pkey PRIMARY KEY (stream_id, purpose);
 
+-- Name: link_challenges link_challenges_code; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.link_challenges
+    ADD CONSTRAINT link_challenges_code UNIQUE (tenant, code);
+
+-- Name: link_challenges link_challenges_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.link_challenges
+    ADD CONSTRAINT link_challenges_pkey PRIMARY KEY (link_id);
+
+-- Name: link_wrongs link_wrongs_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.link_wrongs
+    ADD CONSTRAINT link_wrongs_pkey PRIMARY KEY (tenant, channel, native);
+
+-- Name: linked_identities linked_identities_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.linked_identities
+    ADD CONSTRAINT linked_identities_pkey PRIMARY KEY (tenant, channel, native);
+
 -- Name: log log_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.log
@@ -3340,6 +3446,22 @@ CREATE INDEX idempotency_created ON minutebook.idempotency USING brin (created_a
 
 CREATE INDEX idempotency_stream ON minutebook.idempotency USING btree (stream_id);
 
+-- Name: link_challenges_of; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX link_challenges_of ON minutebook.link_challenges USING btree (stream_id);
+
+-- Name: link_challenges_pending; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX link_challenges_pending ON minutebook.link_challenges USING btree (tenant, expires_at);
+
+-- Name: link_wrongs_until; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX link_wrongs_until ON minutebook.link_wrongs USING btree (until);
+
+-- Name: linked_identities_holder; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX linked_identities_holder ON minutebook.linked_identities USING btree (tenant, holder) WHERE (holder IS NOT NULL);
+
 -- Name: memories_by_age; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX memories_by_age ON minutebook.memories USING btree (updated_at);
@@ -3445,6 +3567,12 @@ ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_truncate;
 CREATE TRIGGER events_guard_whole AFTER DELETE ON minutebook.events REFERENCING OLD TABLE AS deleted FOR EACH STATEMENT EXECUTE FUNCTION minutebook.guard_event_whole();
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_whole;
+
+-- Name: events events_note_account; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_account AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['link_begun'::text, 'link_voided'::text, 'link_confirmed'::text, 'unlinked'::text]))) EXECUTE FUNCTION minutebook.note_account();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_account;
 
 -- Name: events events_note_conversation; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
@@ -3558,6 +3686,11 @@ ALTER TABLE ONLY minutebook.forks
 
 ALTER TABLE ONLY minutebook.holds
     ADD CONSTRAINT holds_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: link_challenges link_challenges_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.link_challenges
+    ADD CONSTRAINT link_challenges_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: memories memories_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -3901,6 +4034,10 @@ GRANT ALL ON FUNCTION minutebook.name_words_erasure_v1(p_stream text, p_seq bigi
 -- Name: FUNCTION netstrings(p_values text[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.netstrings(p_values text[]) FROM PUBLIC;
+
+-- Name: FUNCTION note_account(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_account() FROM PUBLIC;
 
 -- Name: FUNCTION note_conversation(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -4256,6 +4393,40 @@ GRANT SELECT(stream_id) ON TABLE minutebook.leases TO minutebook_retention;
 -- Name: COLUMN leases.purpose; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT(purpose) ON TABLE minutebook.leases TO minutebook_retention;
+
+-- Name: TABLE link_challenges; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.link_challenges TO minutebook_app;
+
+-- Name: COLUMN link_challenges.link_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(link_id) ON TABLE minutebook.link_challenges TO minutebook_auditor;
+
+-- Name: COLUMN link_challenges.stream_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(stream_id) ON TABLE minutebook.link_challenges TO minutebook_auditor;
+
+-- Name: COLUMN link_challenges.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.link_challenges TO minutebook_auditor;
+
+-- Name: COLUMN link_challenges.account; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(account) ON TABLE minutebook.link_challenges TO minutebook_auditor;
+
+-- Name: COLUMN link_challenges.expires_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(expires_at) ON TABLE minutebook.link_challenges TO minutebook_auditor;
+
+-- Name: TABLE link_wrongs; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.link_wrongs TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.link_wrongs TO minutebook_auditor;
+
+-- Name: TABLE linked_identities; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.linked_identities TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.linked_identities TO minutebook_auditor;
 
 -- Name: TABLE log; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -1,0 +1,31 @@
+"""Keyed hashes of who is linked and of one-time codes: one key a tenant, made from the server's."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+import msgspec
+
+
+class KeyedLinkHashes:
+    """LinkHashes of commands/linking/ports.py."""
+
+    def __init__(self, server_key: bytes) -> None:
+        self._key = server_key
+
+    def native(self, tenant: str, channel: str, native_id: str) -> str:
+        """See LinkHashes.native."""
+        return f"h:{self._of(tenant, 'native', channel, native_id).hex()[:32]}"
+
+    def code(self, tenant: str, code: str) -> str:
+        """See LinkHashes.code."""
+        return self._of(tenant, "code", code).hex()
+
+    def own_key(self, tenant: str, channel: str, native_id: str) -> int:
+        """See LinkHashes.own_key."""
+        return int.from_bytes(self._of(tenant, "key", channel, native_id))
+
+    def _of(self, tenant: str, purpose: str, *said: str) -> bytes:
+        key = hmac.new(self._key, f"linking\n{purpose}\n{tenant}".encode(), hashlib.sha256).digest()
+        return hmac.new(key, msgspec.json.encode(said), hashlib.sha256).digest()
