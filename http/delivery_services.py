@@ -8,6 +8,7 @@ from ulid_transform import ulid_now
 
 from ..commands.beside import Admit
 from ..commands.deliveries.operators import Operators
+from ..commands.deliveries.watching import ChannelWatch
 from ..commands.dispatcher import Dispatcher
 from ..infra.database import Database
 from ..infra.jobs.connector import jobs_pool
@@ -54,3 +55,8 @@ async def operators_of(
         ulid_now,
         admit,
     )
+
+
+def channel_watch_of(settings: Settings, pool: Pool) -> ChannelWatch:
+    """What shows operators the configured channels of their tenant."""
+    return ChannelWatch(PostgresBoard(pool), {name: each.tenant for name, each in settings.channels.items()})

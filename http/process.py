@@ -39,7 +39,7 @@ from .bounds import dispatcher_bounds, now, room_means
 from .bridges import Bridges
 from .census import CensusCollector
 from .conversation_services import conversing
-from .delivery_services import operators_of
+from .delivery_services import channel_watch_of, operators_of
 from .limits import Limits
 from .live import Hub
 from .metrics import Metrics
@@ -134,6 +134,7 @@ async def serve_http(
             conversations,
             clearance,
             await operators_of(settings, database, pool, store, dispatcher, limits.admit, stack),
+            channel_watch_of(settings, pool),
         )
         metrics.issuers(verifier.key_ages)
         metrics.gauges(_gauges(hub, dispatcher, listener, appender))

@@ -10,6 +10,7 @@ import msgspec
 from ..commands.attendance import Attendance
 from ..commands.conversations.ports import Clearance
 from ..commands.deliveries.operators import Operators
+from ..commands.deliveries.watching import ChannelWatch
 from ..commands.rooms import Rooms
 from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.store import PostgresStore
@@ -40,3 +41,4 @@ class Services(msgspec.Struct, frozen=True):
     conversations: ConversationServices
     clearance: Clearance
     operators: Operators
+    channel_watch: ChannelWatch

@@ -115,7 +115,7 @@ class Operators:
 
     async def page(self, caller: Caller, wanted: Filter, limit: int = 50, cursor: str | None = None) -> DeliveryPage:
         """A page of the caller's tenant. Raises Forbidden, Invalid for a limit of more than PAGE, InvalidCursor."""
-        _check(caller)
+        check_operator(caller)
         if not 1 <= limit <= PAGE:
             raise Invalid.at("$.limit", f"must be 1 to {PAGE}")
         before = None if cursor is None else _place(cursor)
@@ -203,7 +203,7 @@ class Operators:
         return await self._dispatcher.run(DELIVERY_KIND, stream, authorize, decided, key=idempotency, status=202)
 
     async def _own(self, caller: Caller, delivery_id: str) -> Listed:
-        _check(caller)
+        check_operator(caller)
         row = await self._board.one(caller.tenant, delivery_id) if is_conversation_id(delivery_id) else None
         if row is None:
             raise NotVisible
@@ -215,7 +215,8 @@ class Operators:
         return planned["lane"]
 
 
-def _check(caller: Caller) -> None:
+def check_operator(caller: Caller) -> None:
+    """Raises Forbidden for who is none."""
     if OPERATORS not in caller.groups:
         raise Forbidden(f"Only members of {OPERATORS} see deliveries.")
 

@@ -221,6 +221,17 @@ class Listed(Struct, frozen=True):
     is_ended: bool
 
 
+class Standing(Struct, frozen=True):
+    """How a channel does. waiting: deliveries that have not ended, the oldest one planned at `oldest`. shut: breakers
+    that are, the first of which lets a probe through at `retry_at`."""
+
+    channel: str
+    waiting: int
+    oldest: datetime | None
+    shut: int
+    retry_at: datetime | None
+
+
 class Board(Protocol):
     """What operators look at."""
 
@@ -230,6 +241,10 @@ class Board(Protocol):
 
     async def one(self, tenant: str, delivery_id: str) -> Listed | None:
         """One delivery of the tenant."""
+        ...
+
+    async def standing(self, tenant: str, channels: Sequence[str]) -> list[Standing]:
+        """Of every channel on which something of the tenant waits, and of those of `channels` with a shut breaker."""
         ...
 
     async def in_doubt(self, channel: str | None, after: int, limit: int) -> list[tuple[Due, str]]:

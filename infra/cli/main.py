@@ -10,6 +10,7 @@ from ... import __version__
 from . import (
     admin,
     bridge,
+    channels,
     chat,
     conversations,
     deliveries,
@@ -70,6 +71,7 @@ app.add_typer(room_acts.app, name="rooms", rich_help_panel="Rooms")
 
 app.add_typer(conversations.conversations, name="conversations", rich_help_panel="Conversations")
 app.add_typer(deliveries.deliveries, name="deliveries", rich_help_panel="Operations")
+app.add_typer(channels.channels, name="channels", rich_help_panel="Operations")
 
 
 def main() -> None:

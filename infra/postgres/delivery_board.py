@@ -9,7 +9,7 @@ import psycopg
 from msgspec import UNSET
 from psycopg_pool import AsyncConnectionPool
 
-from ...commands.deliveries.ports import Due, Filter, Listed
+from ...commands.deliveries.ports import Due, Filter, Listed, Standing
 from .reads import fetch
 
 _LISTED = (
@@ -27,6 +27,14 @@ _COLUMNS = {
 """Of each filter."""
 
 _ONE = f"SELECT {_LISTED} FROM minutebook.deliveries d WHERE d.id = %s AND d.tenant = %s"  # noqa: S608 - constants only
+_STANDING = """
+SELECT coalesce(w.channel, s.channel), coalesce(w.waiting, 0), w.oldest, coalesce(s.shut, 0), s.retry_at
+FROM (SELECT d.channel, count(*) AS waiting, min(d.planned_at) AS oldest FROM minutebook.deliveries d
+      WHERE d.ended_at IS NULL AND d.tenant = %(tenant)s GROUP BY d.channel) w
+FULL JOIN (SELECT b.channel, count(*) AS shut, min(b.retry_at) AS retry_at FROM minutebook.delivery_breakers b
+           WHERE b.retry_at IS NOT NULL AND b.channel = ANY(%(channels)s::text[]) GROUP BY b.channel) s
+    ON s.channel = w.channel
+"""
 _IN_DOUBT = """
 SELECT d.stream_id, d.id, d.channel, NULL, d.state FROM minutebook.deliveries d
 WHERE d.stream_id > %(after)s AND (%(channel)s::text IS NULL OR d.channel = %(channel)s)
@@ -71,6 +79,11 @@ class PostgresBoard:
         """See Board.one."""
         rows = await fetch(self._pool, _ONE, (delivery_id, tenant))
         return Listed(*rows[0]) if rows else None
+
+    async def standing(self, tenant: str, channels: Sequence[str]) -> list[Standing]:
+        """See Board.standing."""
+        rows = await fetch(self._pool, _STANDING, {"tenant": tenant, "channels": list(channels)})
+        return [Standing(*row) for row in rows]
 
     async def in_doubt(self, channel: str | None, after: int, limit: int) -> list[tuple[Due, str]]:
         """See Board.in_doubt."""

@@ -16,10 +16,12 @@ from minutebook.commands.deliveries.operators import Operators, PurgeDelivery, R
 from minutebook.commands.deliveries.planning import ChannelTerms
 from minutebook.commands.deliveries.ports import Filter
 from minutebook.commands.deliveries.reconcile import Reconciler, Report
+from minutebook.commands.deliveries.watching import BreakerView, ChannelView, ChannelWatch
 from minutebook.commands.dispatcher import Bounds, Dispatcher, Fingerprints
 from minutebook.domain.deliveries.retry import Policy
 from minutebook.domain.errors import Forbidden, InvalidCursor, NotReplayable, NotVisible
 from minutebook.domain.principals import Caller, Principal
+from minutebook.infra.postgres.delivery_gates import FAILURES
 from minutebook.infra.postgres.retention import purge_expired
 from msgspec.structs import replace
 from outside import lost_after, serving, status
@@ -125,6 +127,28 @@ def test_what_is_revoked_or_purged_goes_nowhere(database: Any, receiver: Receive
                 with pytest.raises(NotReplayable) as refused:
                     await operators.replay(OPERATOR, delivery_id, ReplayDelivery("please"), None)
                 assert refused.value.attributes == {"cause": cause}
+
+    asyncio.run(scenario())
+
+
+def test_a_channel_shows_what_waits_and_which_destinations_are_left_alone(database: Any, receiver: Receiver) -> None:
+    async def scenario() -> None:
+        async with office(database, receiver) as (desk, _):
+            watch = ChannelWatch(desk.board, {"hook": "acme", "quiet": "acme", "theirs": "other"})
+            idle = [ChannelView(name, 0, BreakerView(0)) for name in ("hook", "quiet")]
+            assert await watch.channels(OPERATOR) == idle
+            await desk.planner.plan([wanted(), wanted()])
+            destination = desk.hashes.destination("acme", "hook", wanted().address)
+            for _ in range(FAILURES):
+                await desk.gates.told("hook", destination, is_alive=False, wait_s=None)
+            hook, quiet = await watch.channels(OPERATOR)
+            assert quiet == idle[1]
+            assert (hook.name, hook.waiting, hook.breaker.shut) == ("hook", 2, 1)
+            assert hook.breaker.retry_at
+            assert hook.oldest
+            assert [each.name for each in await watch.channels(STRANGER)] == ["theirs"]
+            with pytest.raises(Forbidden):
+                await watch.channels(replace(OPERATOR, groups=frozenset()))
 
     asyncio.run(scenario())
 

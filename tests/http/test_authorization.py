@@ -93,6 +93,7 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", f"{OPS}/{{delivery_id}}/replay"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("POST", f"{OPS}/{{delivery_id}}/revoke"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("POST", f"{OPS}/{{delivery_id}}/purge"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("GET", "/v1/ops/channels"): "401 403 403 403 403 403 403 403 403 403 403 403 403 200",
     ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
     ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
     ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200 200 200",
@@ -228,7 +229,7 @@ def scene(server: LiveServer) -> Scene:
 def routes(tmp_path: Path) -> set[tuple[str, str]]:
     """What the application routes, but for HEAD and OPTIONS, which follow from the others."""
     nothing = cast("Any", None)
-    services = Services(Settings(data_dir=tmp_path), *[nothing] * 14)
+    services = Services(Settings(data_dir=tmp_path), *[nothing] * 15)
     router = make_router(services, nothing, serves_metrics=True)
     return {
         (method, route.path_format)

@@ -122,6 +122,7 @@ def test_answers_are_what_the_document_says(office: Office, operator: httpx.Clie
     document = operator.get("/v1/openapi.json").json()
     for name, answer in (
         ("DeliveryList", operator.get(ALL, params={"limit": 1})),
+        ("ChannelsShown", operator.get("/v1/ops/channels")),
         ("DeliveryShown", operator.get(f"{ALL}/{dead}")),
         ("DeliveryAnswer", operator.post(f"{ALL}/{dead}/replay", json={"reason": "mended"})),
         ("DeliveryAnswer", operator.post(f"{ALL}/{planned}/purge", json={"reason": "wrong"})),
@@ -177,3 +178,23 @@ def test_a_command_needs_a_reason(office: Office, operator: httpx.Client, body: 
         refused(operator.post(f"{ALL}/{delivery_id}/{verb}", json=body), 422, "invalid")
     assert shown(operator, delivery_id)["delivery"]["state"] == "planned"
     assert office.payloads(delivery_id) == 1
+
+
+def test_a_channel_shows_what_waits_there_to_its_own_tenant(
+    office: Office, server: LiveServer, operator: httpx.Client
+) -> None:
+    (delivery_id,) = office.plan()
+    answer = operator.get("/v1/ops/channels")
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
+    (channel,) = [each for each in answer.json()["channels"] if each["name"] == CHANNEL]
+    assert channel["waiting"] >= 1
+    assert channel["oldest"]
+    assert channel["breaker"] == {"shut": 0}
+    office.send()
+    assert shown(operator, delivery_id)["delivery"]["state"] == "accepted"
+    after = operator.get("/v1/ops/channels").json()["channels"]
+    assert [each for each in after if each["name"] == CHANNEL] == [], "nothing waits, and no setting names it"
+    foreign = server.client("human:olaf", "agents-operator", tenant="elsewhere")
+    office.plan()
+    assert foreign.get("/v1/ops/channels").json() == {"channels": []}
+    refused(server.client("human:olaf", "agents-admin", tenant="acme").get("/v1/ops/channels"), 403, "forbidden")

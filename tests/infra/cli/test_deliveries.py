@@ -87,3 +87,15 @@ def test_who_is_no_operator_learns_it(here: list[object], server: LiveServer, de
     assert deliveries("show", "nothing").code == USAGE
     assert deliveries("list", "--limit", 0).code == USAGE
     assert deliveries("list", "--state", "lost").code == USAGE
+
+
+def test_channels_show_what_waits(office: Office, here: list[object]) -> None:
+    office.send()
+    none = fine(verb("channels", "list", *here, "--tenant", "acme"))
+    assert "nothing waits" in none.said
+    office.plan(2)
+    lines = fine(verb("channels", "list", *here, "--tenant", "acme")).out.splitlines()
+    assert lines[0].split() == ["CHANNEL", "WAITING", "OLDEST", "SHUT", "NEXT", "PROBE"]
+    assert lines[1].split()[:2] == [CHANNEL, "2"]
+    (channel,) = fine(verb("channels", "list", *here, "--tenant", "acme", "--json")).json["channels"]
+    assert (channel["waiting"], channel["breaker"]) == (2, {"shut": 0})
