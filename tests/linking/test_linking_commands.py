@@ -39,10 +39,10 @@ class Office:
     def __init__(self, pool: Any) -> None:
         self.ahead = timedelta()
         self.appender = Appender(pool, notify=False)
-        table = PostgresLinkTable(pool, self.now)
+        self.table = PostgresLinkTable(pool, self.now)
         self.linking = Linking(
             PostgresStore(pool, self.appender),
-            table,
+            self.table,
             KeyedLinkHashes(b"k" * 32),
             LinkPolicy("allow_all"),
             self.now,
@@ -189,7 +189,16 @@ async def test_an_end_that_left_goes_elsewhere_after_its_week(database: Any) -> 
 
 
 @in_loop
-async def test_wrong_codes_make_an_end_wait_also_when_tried_at_once(database: Any) -> None:
+async def test_tries_at_once_are_as_few_as_one_after_another(database: Any) -> None:
+    async with office(database) as made:
+        end = (await made.chat("thief")).linked
+        taken = await asyncio.gather(*(made.table.take_try("acme", end) for _ in range(6 * MAX_WRONG)))
+        assert sum(taken) == MAX_WRONG
+        assert await made.table.take_try("umbrella", end), "another tenant's end is another end"
+
+
+@in_loop
+async def test_wrong_codes_make_an_end_wait_an_hour(database: Any) -> None:
     async with office(database) as made:
         page = await made.web("ada")
         begun = await made.linking.begin(page, SERVER)
