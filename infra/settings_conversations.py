@@ -54,11 +54,11 @@ def key_bytes(text: str) -> bytes:
 class DelegateSettings(Section, frozen=True):
     """`[[conversations.delegates]]`: as whom a token that acts for somebody takes part in shared conversations."""
 
-    actor: Annotated[NonEmpty, Meta(description="Who acts, such as agent:abcdefgh or system:desk.")]
-    on_behalf_of: Annotated[NonEmpty, Meta(description="For whom, such as human:alice.")]
-    as_: Annotated[NonEmpty, Meta(description="The person whose turns these are then, such as human:alice.")] = field(
-        name="as"
-    )
+    actor: Annotated[str, Meta(min_length=1, description="Who acts, such as agent:abcdefgh or system:desk.")]
+    on_behalf_of: Annotated[str, Meta(min_length=1, description="For whom, such as human:alice.")]
+    as_: Annotated[
+        str, Meta(min_length=1, description="The person whose turns these are then, such as human:alice.")
+    ] = field(name="as")
     tenant: Annotated[NonEmpty | None, Meta(description="Only in this tenant; in any when unset.")] = None
 
 
