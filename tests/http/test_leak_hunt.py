@@ -283,6 +283,7 @@ def test_no_route_has_a_byte_of_it(scene: Scene) -> None:
         "ref": ["1"],
         "ord_": [str(scene.edited), "1", "999"],
         "job_id": [short_id(5)],
+        "delivery_id": [scene.talk],
     }
     bodies: dict[tuple[str, str], list[Any]] = {
         ("post", "/v1/conversations"): [{"agent": "parrot", "id": "x"}, {"agent": scene.talk}],
