@@ -89,10 +89,12 @@ class RestrictedEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A verified record of a conversation, and when it was recorded."""
+    """A verified record of a conversation, and when it was recorded. size: bytes of its payload in the log, which is
+    about what the longest of its frames has."""
 
     event: UserRecorded | ReplyRecorded
     at: datetime
+    size: int = 0
 
     @property
     def ord(self) -> int:
@@ -117,7 +119,9 @@ class Reader(msgspec.Struct, frozen=True):
     def record(self, at: At) -> Record | None:
         """The record; None for what is none, or is not ours."""
         event = self.decode(at)
-        return Record(event, at.at) if isinstance(event, UserRecorded | ReplyRecorded) else None
+        if not isinstance(event, UserRecorded | ReplyRecorded):
+            return None
+        return Record(event, at.at, len(at.event.payload.encode(errors="surrogatepass")))
 
     def records(self, found: Sequence[At]) -> list[Record]:
         """Those of them that are records, and ours."""

@@ -61,8 +61,11 @@ class Sights:
         if not granted.knows(classes) or not await self._clearances.holds(self._viewer, granted, classes):
             asked = classes | (self._granted.asked or frozenset())
             self._granted = await self._clearances.grant(self._viewer, await self._look(), asked)
-        cleared = self._granted.cleared([event.classes for event in restricted])
-        return [sight(mode, record.event, who, cleared) for record in records]
+        cleared = self._granted.cleared({event.classes for event in restricted})
+        return [
+            sight(mode, record.event, who, cleared) if seen == "restricted" else seen
+            for record, seen in zip(records, found, strict=True)
+        ]
 
 
 async def sights_of(clearances: Clearances, looked: Looked, claims: Mapping[str, Sequence[str]], look: Look) -> Sights:

@@ -27,19 +27,15 @@ REMEMBERED_REMOVALS = 256
 
 
 class Message:
-    """A record and its frames, each made once for all viewers who get the same. cursor: the frames' id. size: bytes of
-    the longest of them."""
+    """A record and its frames, each made once for all viewers who get the same. cursor: the frames' id. size: see
+    Record."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
         self.ord = record.ord
         self.cursor = record.cursor
+        self.size = record.size
         self._frames: dict[Sight, bytes] = {}
-
-    @property
-    def size(self) -> int:
-        """See the class."""
-        return len(self.frame("own"))
 
     def frame(self, sight: Sight) -> bytes:
         """One well-formed frame whose data is one line of JSON, whatever was said (law 16)."""

@@ -71,7 +71,6 @@ ANSWERING = {
     "http/conversation_entries.py:shown": "what an answer comes to",
     "http/conversation_ledger.py:read_ledger": "of its own asker alone",
     "http/conversation_past.py:explain": "whether it is shown",
-    "http/dialogue.py:Message.size": "the size in memory",
 }
 """Where these answers stand: nowhere is one of them made up."""
 
