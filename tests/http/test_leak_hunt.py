@@ -99,6 +99,7 @@ class Listening:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(16)
         self._streams: dict[str, Any] = {}
+        self._got: dict[str, bytes] = {}
 
     def begin(self, who: str, client: httpx.Client, talk: str, **query: Any) -> None:
         """Follow until the conversation is closed, or one is sent away."""
@@ -110,12 +111,17 @@ class Listening:
             with own, own.stream("GET", path, params=query) as response:
                 for chunk in response.iter_raw():
                     got += chunk
+                    self._got[who] = got
                     if b"event: status" in got:
                         begun.set()
             return got
 
         self._streams[who] = self._pool.submit(read)
         assert begun.wait(20), f"the stream of {who} did not begin"
+
+    def wait_for(self, who: str, word: str) -> None:
+        """Returns once the stream has brought it."""
+        until(lambda: word.encode() in self._got.get(who, b""), 20, "a word of the stream")
 
     def end(self, who: str) -> bytes:
         """All of it."""
@@ -392,6 +398,8 @@ def test_who_loses_their_clearance_in_mid_stream_gets_placeholders_from_there(
         (hunted.data_dir / "labels.txt").write_text(labels)
         say(mona, talk, "asks:use fickle")
         assert words[place] in reply(mona, talk, turn)["text"]
+        if place == FIRST:
+            scene.listening.wait_for("nick", words[place])  # before they lose it: it is asked for at the delivery
     assert mona.post(f"/v1/conversations/{talk}/close", json={}).status_code == 200
     got = scene.listening.end("nick")
     assert words[FIRST].encode() in got
