@@ -81,6 +81,9 @@ class Mailer:
             with contextlib.suppress(SMTPException, OSError):
                 await smtp.quit(timeout=1)
         finally:
+            # Not closed in good form: the farewell of TLS would wait for the other side, with nobody to see to its end.
+            if isinstance(smtp.transport, asyncio.WriteTransport):
+                smtp.transport.abort()
             smtp.close()
 
     async def _trusted(self) -> ssl.SSLContext:
