@@ -22,37 +22,34 @@ from ...domain.conversations.events import (
     UserRecorded,
 )
 from ...domain.conversations.identity import Identity, identity_key
+from .event_rows import COLUMNS, at_of
 from .identities import columns
-from .reads import PAYLOAD_LEFT, fetch
+from .reads import fetch
 
 STREAM = "conversation:"
 """What the name of a conversation's stream begins with."""
 
-_EVENT = (
-    "e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
-    f" {PAYLOAD_LEFT}, e.classes, e.ts"
-)
-_NEWEST_OF_PERSON = _EVENT.replace("e.", "p.")
+_NEWEST_OF_PERSON = COLUMNS.replace("e.", "p.")
 # The types as constants: what the partial index events_of_people is for must be seen when the statement is planned.
 _JOIN_PERSON = (
     " LEFT JOIN LATERAL (SELECT * FROM minutebook.events o WHERE o.stream_id = s.id AND o.origin_client = %s"  # noqa: S608
     f" AND o.type IN ('{ParticipantAdded.type}', '{ParticipantRemoved.type}') ORDER BY o.seq DESC LIMIT 1) p ON true"
 )
 _FIRST = (
-    f"SELECT s.id, s.tenant, {_EVENT}, {_NEWEST_OF_PERSON} FROM minutebook.streams s"  # noqa: S608 - constants only
+    f"SELECT s.id, s.tenant, {COLUMNS}, {_NEWEST_OF_PERSON} FROM minutebook.streams s"  # noqa: S608 - constants only
     f" JOIN minutebook.events e ON e.stream_id = s.id AND e.seq = 1{_JOIN_PERSON} WHERE s.name = %s"
 )
 # One look-up a key, by the key's own index: were they one condition, a plan might walk the whole stream for them.
 _AT = (
-    f"SELECT {_EVENT} FROM unnest(%s::bigint[]) AS k (seq) CROSS JOIN LATERAL (SELECT * FROM minutebook.events o"  # noqa: S608
+    f"SELECT {COLUMNS} FROM unnest(%s::bigint[]) AS k (seq) CROSS JOIN LATERAL (SELECT * FROM minutebook.events o"  # noqa: S608
     " WHERE o.stream_id = %s AND o.seq = k.seq LIMIT 1) e ORDER BY e.seq"
 )
 _BY_KEYS = (
-    f"SELECT {_EVENT} FROM unnest(%s::text[]) AS k (key) CROSS JOIN LATERAL (SELECT * FROM minutebook.events o"  # noqa: S608
+    f"SELECT {COLUMNS} FROM unnest(%s::text[]) AS k (key) CROSS JOIN LATERAL (SELECT * FROM minutebook.events o"  # noqa: S608
     " WHERE o.origin_client = %s AND o.origin_key = k.key AND o.stream_id = %s LIMIT 1) e ORDER BY e.seq"
 )
 _RECORDS = (
-    f"SELECT {_EVENT} FROM minutebook.events e"  # noqa: S608
+    f"SELECT {COLUMNS} FROM minutebook.events e"  # noqa: S608
     " WHERE e.stream_id = %s AND e.seq > %s AND e.type = ANY(%s) ORDER BY e.seq LIMIT %s"
 )
 _RECORD_TYPES = [UserRecorded.type, ReplyRecorded.type, ParticipantRemoved.type, ConversationClosed.type, NAMING]
@@ -64,7 +61,7 @@ _PLACE = (
 )
 _BEHIND = "AND c.stream_id < %s ORDER BY c.stream_id DESC LIMIT %s"
 _LISTED = (
-    f"SELECT s.id, s.name, s.sealed, s.last_ts, {_EVENT}, {_NEWEST_OF_PERSON} FROM ("  # noqa: S608 - as above
+    f"SELECT s.id, s.name, s.sealed, s.last_ts, {COLUMNS}, {_NEWEST_OF_PERSON} FROM ("  # noqa: S608 - as above
     f"(SELECT c.stream_id FROM {_OWN} {_BEHIND}) UNION (SELECT c.stream_id FROM {_PART} {_BEHIND})"
     " ORDER BY stream_id DESC LIMIT %s) c JOIN minutebook.streams s ON s.id = c.stream_id"
     " CROSS JOIN LATERAL (SELECT * FROM minutebook.events o WHERE o.stream_id = s.id AND o.seq = 1 LIMIT 1) e"
@@ -94,21 +91,21 @@ class PostgresConversationLog:
 
     async def at(self, stream_id: int, seqs: Sequence[int]) -> list[At]:
         """See ConversationLog.at."""
-        return [_at(row) for row in await fetch(self._pool, _AT, (sorted(set(seqs)), stream_id))]
+        return [at_of(row) for row in await fetch(self._pool, _AT, (sorted(set(seqs)), stream_id))]
 
     async def by_ords(self, stream_id: int, ords: Sequence[int]) -> list[At]:
         """See ConversationLog.by_ords."""
         keys = [str(ord_) for ord_ in sorted(set(ords))]
-        return [_at(row) for row in await fetch(self._pool, _BY_KEYS, (keys, RECORD_CLIENT, stream_id))]
+        return [at_of(row) for row in await fetch(self._pool, _BY_KEYS, (keys, RECORD_CLIENT, stream_id))]
 
     async def records(self, stream_id: int, after: int, limit: int) -> list[At]:
         """See ConversationLog.records."""
-        return [_at(row) for row in await fetch(self._pool, _RECORDS, (stream_id, after, _RECORD_TYPES, limit))]
+        return [at_of(row) for row in await fetch(self._pool, _RECORDS, (stream_id, after, _RECORD_TYPES, limit))]
 
     async def context_of(self, stream_id: int, turn: int) -> At | None:
         """See ConversationLog.context_of."""
         rows = await fetch(self._pool, _BY_KEYS, ([str(turn)], CONTEXT_CLIENT, stream_id))
-        return _at(rows[0]) if rows else None
+        return at_of(rows[0]) if rows else None
 
     async def listed(
         self, owner: Identity, person: Identity | None, limit: int, before: str | None
@@ -138,9 +135,4 @@ def _first_and_newest(columns_: Sequence[Any]) -> tuple[At, StoredEvent | None]:
     """Two events beside each other, of which the second may be none."""
     half = len(columns_) // 2
     newest = columns_[half:]
-    return _at(columns_[:half]), None if newest[0] is None else _at(newest).event
-
-
-def _at(row: Sequence[Any]) -> At:
-    *event, ts = row
-    return At(StoredEvent(*event), ts)
+    return at_of(columns_[:half]), None if newest[0] is None else at_of(newest).event

@@ -7,10 +7,11 @@ from typing import Any
 
 from ...commands.conversations.ports import At
 from ...commands.ports import StoredEvent
+from .reads import PAYLOAD_LEFT
 
 COLUMNS = (
     "e.seq, e.type, e.schema_version, e.actor_kind, e.actor_id, e.run_id, e.origin_key,"
-    " coalesce(e.payload::text, '{\"erased\": true}'), e.classes, e.ts"
+    f" {PAYLOAD_LEFT}, e.classes, e.ts"
 )
 """What `at_of` reads, of `minutebook.events e`."""
 

@@ -17,6 +17,7 @@ from minutebook.domain.conversations.events import ReplyRecorded, UserRecorded
 from minutebook.domain.conversations.state import Conversation
 from minutebook.domain.conversations.turn_events import WantedCall
 from minutebook.infra.postgres.conversation_erasure import Why, erase_pieces
+from minutebook.infra.postgres.conversation_past import PostgresPast
 from minutebook.infra.postgres.erasure import Erased, ErasureRefused
 from msgspec.structs import replace
 from table_rows import rows
@@ -95,6 +96,23 @@ def test_law_10_a_turn_that_was_erased_is_nowhere_and_the_conversation_goes_on(d
             assert [(each.ord, bool(each.text), each.is_erased) for each in records] == [
                 (ord_, ord_ not in (3, 4), ord_ in (3, 4)) for ord_ in range(1, 11)
             ]
+
+    asyncio.run(go())
+
+
+def test_the_past_has_the_place_of_a_turn_that_was_erased(database: Any) -> None:
+    async def go() -> None:
+        async with desk(database.url(), {"echo": agent_of(Script(answer))}) as here:
+            conversation = await here.start()
+            await said(here, conversation, f"I like {SECRET}")
+            await erase(here, database, conversation, 1)
+            head = await here.store.head(stream_of(conversation))
+            assert head is not None
+            found = await PostgresPast(here.pool).record_at(head.id, head.version)
+            assert found is not None
+            newest = conversation_kind(RING, conversation).verifier.decode(found.event)
+            assert isinstance(newest, ReplyRecorded)
+            assert newest.ord == 2
 
     asyncio.run(go())
 
