@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-
 import msgspec
 
 from ..domain.channels.messages import Address
+from .tenant_hmac import tenant_hmac
 
 
 class DeliveryHashes:
@@ -26,5 +24,4 @@ class DeliveryHashes:
         return int.from_bytes(self._of(tenant, "delivery", text.encode()))
 
     def _of(self, tenant: str, purpose: str, message: bytes) -> bytes:
-        key = hmac.new(self._key, f"deliveries\n{purpose}\n{tenant}".encode(), hashlib.sha256).digest()
-        return hmac.new(key, message, hashlib.sha256).digest()
+        return tenant_hmac(self._key, f"deliveries\n{purpose}", tenant, message)

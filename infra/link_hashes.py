@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-
 import msgspec
+
+from .tenant_hmac import tenant_hmac
 
 
 class KeyedLinkHashes:
@@ -27,5 +26,4 @@ class KeyedLinkHashes:
         return int.from_bytes(self._of(tenant, "key", channel, native_id))
 
     def _of(self, tenant: str, purpose: str, *said: str) -> bytes:
-        key = hmac.new(self._key, f"linking\n{purpose}\n{tenant}".encode(), hashlib.sha256).digest()
-        return hmac.new(key, msgspec.json.encode(said), hashlib.sha256).digest()
+        return tenant_hmac(self._key, f"linking\n{purpose}", tenant, msgspec.json.encode(said))

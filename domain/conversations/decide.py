@@ -6,7 +6,6 @@ that each event gets; an append that conflicts decides again.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,7 +18,7 @@ from ..principals import Principal
 from .commands import CloseConversation, InterruptTurn, SendTurn, StartConversation
 from .events import ConversationStarted, EnvelopeKind, EnvelopeReceived
 from .evolve import about_to_run
-from .identity import Identity
+from .identity import Identity, prefixed_digest
 from .state import MAX_WAITING_PER_ASKER, MAX_WAITING_SHARED, MAX_WAITING_TURNS, Conversation
 from .wording import checked_text
 
@@ -137,19 +136,8 @@ def close_conversation(
 
 
 def envelope_id(identity: Identity, message_id: str) -> str:
-    """sha256 over length-prefixed tenant, actor, onBehalfOf and message id; what is absent differs from what is empty.
-
-    64 hex digits.
-    """
-    digest = hashlib.sha256()
-    for part in (identity.tenant, identity.actor, identity.on_behalf_of, message_id):
-        if part is UNSET:
-            digest.update(b"-")
-        else:
-            data = str(part).encode()
-            digest.update(f"{len(data)}:".encode())
-            digest.update(data)
-    return digest.hexdigest()
+    """sha256 over length-prefixed tenant, actor, onBehalfOf and message id, 64 hex digits."""
+    return prefixed_digest(identity.tenant, identity.actor, identity.on_behalf_of, message_id)
 
 
 def milliseconds(at: datetime) -> int:

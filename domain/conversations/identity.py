@@ -27,9 +27,16 @@ def identity_of(caller: Caller) -> Identity:
     return Identity(str(caller.delegate), caller.tenant, str(caller.principal))
 
 
+def prefixed_digest(*parts: str | UnsetType) -> str:
+    """sha256 over length-prefixed texts, as 64 hex digits; what is absent differs from what is empty."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = b"" if part is UNSET else part.encode()
+        digest.update(b"-" if part is UNSET else b"%d:%s" % (len(data), data))
+    return digest.hexdigest()
+
+
 def identity_key(identity: Identity) -> str:
-    """An identity as a short key, the same for equal ones alone: 32 hex digits of a SHA-256 over length-prefixed
-    tenant, actor and on_behalf_of. For look-ups inside the database, where the identity stands anyway."""
-    parts = (identity.tenant, identity.actor, identity.on_behalf_of)
-    raw = b"".join(b"-" if part is UNSET else b"%d:%s" % (len(part.encode()), part.encode()) for part in parts)
-    return hashlib.sha256(raw).hexdigest()[:32]
+    """An identity as a short key, the same for equal ones alone: 32 hex digits of the digest of tenant, actor and
+    on_behalf_of. For look-ups inside the database, where the identity stands anyway."""
+    return prefixed_digest(identity.tenant, identity.actor, identity.on_behalf_of)[:32]
