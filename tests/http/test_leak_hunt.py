@@ -349,6 +349,11 @@ def test_no_command_has_a_byte_of_it(scene: Scene) -> None:
             assert (done.code == 0) == (name in ("uma", "olga") or arguments[1] == "list"), done.said
             net.look(done.out + done.err, " ".join(arguments[:2]))
     access = ("--url", scene.server.url, "--token", scene.server.token("human:uma", "agents-member"))
+    asked = ("explain", "--conversation", scene.talk, "--ord", str(scene.edited), "--viewer", "human:uma")
+    for arguments in (asked, (*asked, "--json"), ("conversations", "participants", scene.talk)):
+        done = verb(*arguments, *access)
+        assert done.code == 0, done.said
+        net.look(done.out + done.err, arguments[0])
     done = verb("chat", scene.talk, "--tail", "200", *access, stdin="")
     net.look(done.out + done.err, "chat")
     assert "restricted" in done.said
