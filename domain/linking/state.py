@@ -73,10 +73,6 @@ class Account(Struct, frozen=True):
         """The link with that id, unless it has ended."""
         return next((each for each in self.links if each.link_id == link_id), None)
 
-    def link_of(self, end: LinkedEnd) -> Link | None:
-        """The link of that end."""
-        return next((each for each in self.links if each.end == end), None)
-
 
 INITIAL = Account()
 
