@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
-from ...commands.channels.ports import Pushed
+import msgspec
+
+from ...commands.channels.ports import MAX_ANSWER_BYTES, Pushed
 from ...commands.jobs import Refused, TryAgain
-from ...domain.channels.messages import Address, Can
+from ...domain.channels.messages import Address, Can, Place
 from ..outward_http import AGAIN, Answer, MaybeSent, OutwardClient, retry_after_s
 from ..settings_channels import ChannelSettings
 
@@ -47,6 +50,26 @@ class Caller:
         """See Channel: it cannot be asked, unless a channel says otherwise."""
         _ = address, key
         return None
+
+    async def post_json(
+        self, chat: str, url: str, body: Mapping[str, Any], timeout_s: float, headers: Mapping[str, str]
+    ) -> Answer | Pushed:
+        """As post, to an API that answers in JSON; without a chat or a client nothing is sent."""
+        if self._client is None:
+            return Pushed("permanent", "cannot_push")
+        if not chat:
+            return Pushed("permanent", "no_address")
+        content = msgspec.json.encode(body)
+        return await post(
+            self._client, url, headers=headers, content=content, timeout_s=timeout_s, max_bytes=MAX_ANSWER_BYTES
+        )
+
+
+def chat_and_thread(address: Address) -> tuple[str, str | None]:
+    """Where a message goes: the chat and thread of the address, else the user's own chat. The chat may be empty."""
+    if not isinstance(address.place, Place):
+        return address.native_id, None
+    return address.place.chat, address.place.thread if isinstance(address.place.thread, str) else None
 
 
 async def post(

@@ -15,7 +15,6 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ...commands.channels.ports import (
-    MAX_ANSWER_BYTES,
     Echoed,
     NotAuthentic,
     Proof,
@@ -29,7 +28,7 @@ from ...domain.channels.verbs import verb_in
 from ...domain.errors import Invalid
 from ..outward_http import Answer
 from ..settings_channels import ChannelSettings
-from .calls import Caller, of_status, of_unreadable, post, retry
+from .calls import Caller, chat_and_thread, of_status, of_unreadable, retry
 from .reading import decoded, digest, shaped, signed_at
 
 PIECE_CHARS = 3800
@@ -209,23 +208,16 @@ class SlackChannel(Caller):
     ) -> Pushed:
         """See Channel. To the chat and thread of the address, else to the user."""
         _ = version
-        chat = address.place.chat if isinstance(address.place, Place) else address.native_id
-        if self._client is None or not chat:
-            return Pushed("permanent", "no_address" if self._client else "cannot_push")
+        chat, thread = chat_and_thread(address)
         body: dict[str, Any] = {"channel": chat, **payload, "client_msg_id": str(uuid.uuid5(KEYS, key))}
-        if isinstance(address.place, Place) and isinstance(address.place.thread, str):
-            body["thread_ts"] = address.place.thread
-        answer = await post(
-            self._client,
-            f"{self._settings.service_url}/chat.postMessage",
-            headers={
-                "content-type": "application/json; charset=utf-8",
-                "authorization": f"Bearer {self._settings.token}",
-            },
-            content=msgspec.json.encode(body),
-            timeout_s=timeout_s,
-            max_bytes=MAX_ANSWER_BYTES,
-        )
+        if thread is not None:
+            body["thread_ts"] = thread
+        headers = {
+            "content-type": "application/json; charset=utf-8",
+            "authorization": f"Bearer {self._settings.token}",
+        }
+        url = f"{self._settings.service_url}/chat.postMessage"
+        answer = await self.post_json(chat, url, body, timeout_s, headers)
         return answer if isinstance(answer, Pushed) else _outcome(answer)
 
 

@@ -12,7 +12,6 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...commands.channels.ports import (
-    MAX_ANSWER_BYTES,
     Echoed,
     NotAuthentic,
     Proof,
@@ -25,7 +24,7 @@ from ...domain.channels.pieces import pieces, utf16_units, visible, worded
 from ...domain.channels.verbs import verb_in
 from ..outward_http import MAX_RETRY_AFTER_S, Answer
 from ..settings_channels import ChannelSettings
-from .calls import Caller, of_status, of_unreadable, post, retry
+from .calls import Caller, chat_and_thread, of_status, of_unreadable, retry
 from .reading import decoded, shaped
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - a header's name
@@ -195,20 +194,12 @@ class TelegramChannel(Caller):
     ) -> Pushed:
         """See Channel. To the chat and thread of the address, else to the user's chat with the bot."""
         _ = version, key
-        chat = address.place.chat if isinstance(address.place, Place) else address.native_id
-        if self._client is None or not chat:
-            return Pushed("permanent", "no_address" if self._client else "cannot_push")
+        chat, thread = chat_and_thread(address)
         body: dict[str, Any] = {"chat_id": _id_of(chat), **payload}
-        if isinstance(address.place, Place) and isinstance(address.place.thread, str):
-            body["message_thread_id"] = _id_of(address.place.thread)
-        answer = await post(
-            self._client,
-            f"{self._settings.service_url}/bot{self._settings.token}/sendMessage",
-            headers={"content-type": "application/json"},
-            content=msgspec.json.encode(body),
-            timeout_s=timeout_s,
-            max_bytes=MAX_ANSWER_BYTES,
-        )
+        if thread is not None:
+            body["message_thread_id"] = _id_of(thread)
+        url = f"{self._settings.service_url}/bot{self._settings.token}/sendMessage"
+        answer = await self.post_json(chat, url, body, timeout_s, {"content-type": "application/json"})
         return answer if isinstance(answer, Pushed) else _outcome(answer)
 
 
