@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import psycopg
 from msgspec import Struct
 
 from ...commands.conversations.erasing import Piece
-from .erasure import Erased, ErasureRefused
-from .pool import CONNECT_TIMEOUT_S, check_role
+from .erasure import TAKE, Erased, eraser_session, held
 
 _NAME = "SELECT outcome, stream_id, named_by FROM minutebook.name_words_erasure_v1(%s, %s, %s, %s, %s, %s, %s)"
-_TAKE = "UPDATE minutebook.events SET payload = NULL, salt = NULL WHERE stream_id = %s AND seq = %s"
 
 
 class Why(Struct, frozen=True):
@@ -31,12 +28,7 @@ async def erase_pieces(
     Everything is looked at before anything is erased. Raises ErasureRefused under legal hold, RoleRefused for another
     role.
     """
-    async with await psycopg.AsyncConnection.connect(
-        url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
-    ) as session:
-        await check_role(session, "eraser")
-        await session.execute("SET ROLE minutebook_eraser")
-        await session.execute("SET search_path = pg_catalog, pg_temp")
+    async with eraser_session(url) as session:
         found: list[Erased] = []
         for is_dry in (True,) if dry_run else (True, False):
             found = []
@@ -49,8 +41,8 @@ async def erase_pieces(
                     assert row is not None  # noqa: S101 - the function answers one row
                     outcome, stream_id, named_by = row
                     if outcome == "held":
-                        raise ErasureRefused(f"{piece.stream} is under legal hold; release it first, then erase again.")
+                        raise held(piece.stream)
                     if outcome == "named" and not is_dry:
-                        await session.execute(_TAKE, (stream_id, piece.seq))
+                        await session.execute(TAKE, (stream_id, piece.seq))
                 found.append(Erased(piece.stream, named_by, outcome == "named"))
         return found

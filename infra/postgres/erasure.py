@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +14,8 @@ from .pool import CONNECT_TIMEOUT_S, check_role
 Outcome = Literal["named", "gone", "not_found", "not_words", "held"]
 
 _NAME = "SELECT outcome, stream_id, named_by, copies FROM minutebook.name_erasure_v1(%s, %s, %s, %s, %s, %s)"
-_TAKE = "UPDATE minutebook.events SET payload = NULL, salt = NULL WHERE stream_id = %s AND seq = %s"
+TAKE = "UPDATE minutebook.events SET payload = NULL, salt = NULL WHERE stream_id = %s AND seq = %s"
+"""Takes the words of an event that an erasure has named, in the same transaction."""
 
 
 class ErasureRefused(Exception):
@@ -38,6 +40,18 @@ class Erasure(msgspec.Struct, frozen=True):
     redactions: list[str]
 
 
+@contextlib.asynccontextmanager
+async def eraser_session(url: str) -> AsyncGenerator[psycopg.AsyncConnection[tuple[Any, ...]]]:
+    """A connection that may erase, and nothing else. Raises RoleRefused where `url` is of another role."""
+    async with await psycopg.AsyncConnection.connect(
+        url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
+    ) as session:
+        await check_role(session, "eraser")
+        await session.execute("SET ROLE minutebook_eraser")
+        await session.execute("SET search_path = pg_catalog, pg_temp")
+        yield session
+
+
 async def erase(url: str, erasure: Erasure, new_id: Callable[[], str], *, dry_run: bool = False) -> list[Erased]:
     """Erase in the room first, then in its forks and theirs, each in a transaction of its own: whoever repeats it after
     any failure goes on where it ended. `url` is the eraser's.
@@ -45,12 +59,7 @@ async def erase(url: str, erasure: Erasure, new_id: Callable[[], str], *, dry_ru
     Everything is looked at before anything is erased. Raises ErasureRefused where the event is not there, is none whose
     words can go, or is under legal hold in one of the rooms; RoleRefused for another role.
     """
-    async with await psycopg.AsyncConnection.connect(
-        url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S
-    ) as session:
-        await check_role(session, "eraser")
-        await session.execute("SET ROLE minutebook_eraser")
-        await session.execute("SET search_path = pg_catalog, pg_temp")
+    async with eraser_session(url) as session:
         found = await _everywhere(session, erasure, new_id, dry_run=True)
         return found if dry_run else await _everywhere(session, erasure, new_id, dry_run=False)
 
@@ -69,10 +78,15 @@ async def _everywhere(
             outcome, stream_id, named_by, copies = row
             _check(outcome, stream, erasure)
             if outcome == "named" and not dry_run:
-                await session.execute(_TAKE, (stream_id, erasure.seq))
+                await session.execute(TAKE, (stream_id, erasure.seq))
         found.append(Erased(stream, named_by, outcome == "named"))
         waiting += copies
     return found
+
+
+def held(stream: str) -> ErasureRefused:
+    """The refusal of what is under legal hold."""
+    return ErasureRefused(f"{stream} is under legal hold; release it first, then erase again.")
 
 
 def _check(outcome: Outcome, stream: str, erasure: Erasure) -> None:
@@ -87,6 +101,6 @@ def _check(outcome: Outcome, stream: str, erasure: Erasure) -> None:
                 " results, and reports of a harness can be erased."
             )
         case "held":
-            raise ErasureRefused(f"{stream} is under legal hold; release it first, then erase again.")
+            raise held(stream)
         case "named" | "gone":
             return
