@@ -1,0 +1,1 @@
+"""Answers to turns, taken elsewhere than where they were asked for."""
