@@ -8,9 +8,13 @@ from typing import Literal, get_args
 import msgspec
 
 from .errors import Invalid
-from .ids import canonical_name, is_room_id
+from .ids import canonical_name, is_conversation_id, is_room_id
 
-PrincipalKind = Literal["human", "agent", "system"]
+TokenKind = Literal["human", "agent", "system"]
+"""What a token may speak for."""
+
+PrincipalKind = Literal[TokenKind, "guest"]
+"""guest: somebody on a channel whom no token stands behind; the id is the isolation key of their account."""
 
 DEFAULT_TENANT = "default"
 """Tenant of the development issuer when a token names none."""
@@ -30,16 +34,30 @@ class Principal(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def parse(cls, text: str, path: str = "$") -> Principal:
-        """`human:<sub>`, `agent:<runId>` or `system:<component>`; raises Invalid with `path`."""
+        """`human:<sub>`, `agent:<runId>` or `system:<component>`; raises Invalid with `path`, also for a guest: nobody
+        names one but the server itself."""
         kind, _, name = text.partition(":")
         match kind:
             case "human" | "agent" | "system":
                 canonical_name(name, path)
             case _:
-                raise Invalid.at(path, f"must start with one of {', '.join(get_args(PrincipalKind))}, then a colon")
+                raise Invalid.at(path, f"must start with one of {', '.join(get_args(TokenKind))}, then a colon")
         if kind == "agent" and not is_room_id(name):
             raise Invalid.at(path, "a run id is 8 characters of a-z and 2-7")
         return cls(kind, name)
+
+    @classmethod
+    def own(cls, text: str) -> Principal:
+        """A principal as the server itself has written it, guests among them."""
+        kind, _, name = text.partition(":")
+        return cls.guest(name) if kind == "guest" else cls.parse(text)
+
+    @classmethod
+    def guest(cls, key: str) -> Principal:
+        """Who speaks over a channel, by their isolation key. Raises Invalid for what is none."""
+        if not is_conversation_id(key):
+            raise Invalid.at("$", "an isolation key is 26 characters of a-z and 2-7")
+        return cls("guest", key)
 
 
 SERVER = Principal("system", SERVER_COMPONENT)

@@ -280,7 +280,7 @@ class Conversations:
     def _received(self, caller: Caller, who: Identity) -> Received:
         return Received(
             who,
-            Principal.parse(who.actor),
+            Principal.own(who.actor),
             self._means.now(),
             caller.claims,
             self._means.new_id(),

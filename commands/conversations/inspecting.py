@@ -99,7 +99,7 @@ class Inspections:
         self._means.admit(caller)()
         by, stream = looks.looked.who, f"{AUDIT}:{looks.looked.conversation.id}"
         inspected = HistoryInspected(by, viewer, self._means.policy, kid="", mac="", as_of=as_of, ord=ord_)
-        decision = inspect(inspected, Principal.parse(by.actor))
+        decision = inspect(inspected, Principal.own(by.actor))
 
         def decide(_: Trail, head: Head) -> Decided:
             return self._means.scribe.encode(stream, head.version, decision)

@@ -40,4 +40,4 @@ def record_clearance(conversation: Conversation, command: RecordClearance) -> De
     if conversation.state == "closed":
         raise Sealed("The conversation is closed; nothing can be recorded in it any more.")
     recorded = ClearanceRecorded(viewer, tuple(sorted(command.labels)), command.policy, kid="", mac="")
-    return Decision((NewEvent(recorded, Principal.parse(viewer.actor)),))
+    return Decision((NewEvent(recorded, Principal.own(viewer.actor)),))

@@ -121,6 +121,8 @@ def standing(room: Room, room_id: str, tenant: str, caller: Caller) -> Standing:
                 return "stranger"
             live = room.run is not None and room.run.run_id == caller.principal.id
             return "run" if live else "ended_run"
+        case "guest":
+            return "stranger"
         case "human":
             return _human_standing(room, caller)
 
