@@ -10,6 +10,7 @@ from ..commands.beside import Admit
 from ..commands.deliveries.operators import Operators
 from ..commands.deliveries.watching import ChannelWatch
 from ..commands.dispatcher import Dispatcher
+from ..commands.signals import Signals
 from ..infra.database import Database
 from ..infra.jobs.connector import jobs_pool
 from ..infra.jobs.lanes import PostgresLaneQueue
@@ -32,6 +33,7 @@ async def operators_of(
     store: PostgresStore,
     dispatcher: Dispatcher,
     admit: Admit,
+    signals: Signals,
     stack: contextlib.AsyncExitStack,
 ) -> Operators:
     """The operators of this process, whether channels are configured or not: deliveries outlive their channel's
@@ -54,6 +56,7 @@ async def operators_of(
         now,
         ulid_now,
         admit,
+        signals,
     )
 
 

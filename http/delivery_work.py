@@ -18,6 +18,7 @@ from ..commands.deliveries.sending import Means
 from ..commands.deliveries.sweeping import SWEEP_EVERY_S, sweep_lanes
 from ..commands.jobs import Sweep
 from ..commands.ports import no_redaction
+from ..commands.signals import Signals
 from ..infra.channels.setup import KINDS, payload_codec
 from ..infra.database import Database
 from ..infra.jobs.connector import Pool
@@ -66,6 +67,7 @@ async def delivery_work(
     jobs: Pool,
     is_stopping: Callable[[], bool],
     stack: contextlib.AsyncExitStack,
+    signals: Signals,
     permit: Permit = permit_all,
 ) -> DeliveryWork:
     """Open what it needs, to be closed by `stack`; the channels are open, and the role of `database` is verified."""
@@ -95,6 +97,7 @@ async def delivery_work(
         permit,
         random.random,
         ulid_now,
+        signals,
     )
     worker = LaneWorker(means, PostgresGates(pool), queue, is_stopping)
     engine = JobEngine(jobs, database.listen_url, [LaneJob(worker.drain)], concurrency=LANE_CONCURRENCY)

@@ -25,6 +25,7 @@ from .conversation_sweeps import conversation_sweeps
 from .delivery_work import DeliveryWork, delivery_work, open_channels
 from .metrics import Metrics
 from .room_work import room_work
+from .signals import signals_of
 
 RETENTION_EVERY_S = 86_400
 RETENTION_LIMIT_S = 3600.0
@@ -49,6 +50,7 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
         await verify_role(database.url("app"), "app")
         redactor = redactor_of(settings)
         metrics = Metrics(redactor.rule_ids)
+        signals = stack.enter_context(signals_of(settings, metrics, "jobs"))
         timeout_ms = settings.database.statement_timeout_ms
         pool = jobs_pool(database.url("app"), max_size=POOL_SIZE, statement_timeout_ms=timeout_ms)
         await pool.open(wait=True)
@@ -56,7 +58,7 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
         deliveries = None
         if settings.channels:
             channels = await open_channels(settings, stack)
-            deliveries = await delivery_work(settings, database, channels, pool, stop.is_set, stack)
+            deliveries = await delivery_work(settings, database, channels, pool, stop.is_set, stack, signals)
         work = await _work(settings, database, redactor, metrics, deliveries, stack)
         server = settings.server
         stack.enter_context(metrics_port.served(metrics, server.host, metrics_port.of_jobs(server)))

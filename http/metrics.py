@@ -25,6 +25,7 @@ from prometheus_client.registry import Collector
 from ulid_transform import ulid_to_timestamp
 
 from ..commands.ports import EventRow
+from ..commands.signals import Signal
 from ..domain.conversations.events import CONVERSATION_EVENTS
 from ..domain.conversations.inspections import AUDIT_EVENTS
 from ..domain.conversations.turn_events import TURN_EVENTS
@@ -78,6 +79,20 @@ STUBS = (*get_args(Reason), "key_collision", "secret", "oversize")
 """Why a bridge's item is a placeholder in the log."""
 
 DECIDERS = ("human", "system")
+
+SIGNALS: dict[Signal, str] = {
+    "link_attempt": "Steps of a link that somebody tried, by how they ended.",
+    "authz_decision": "Messages from channels, by whether they may be acted on.",
+    "delivery_scheduled": "Destinations of answers, by whether something goes there.",
+    "delivery_attempt": "Sends of a part of a delivery, by how they ended.",
+    "retry": "Attempts that failed and come again.",
+    "replay": "Replays that an operator asked for.",
+    "dead_letter": "Deliveries that became dead letters.",
+}
+"""Counters of commands/signals.py. Their channels are of the settings, their outcomes and reasons codes of ours."""
+
+MAX_SERIES = 500
+"""Series of one of them; what would be one more counts as `other`."""
 
 
 class Metrics:
@@ -135,6 +150,10 @@ class Metrics:
         self._stubs = _closed(
             self._counter("bridge_stubs", "Items of bridges that are placeholders in the log.", "reason"), STUBS
         )
+        self._signals = {
+            signal: self._counter(signal, words, "channel", "outcome", "reason") for signal, words in SIGNALS.items()
+        }
+        self._series: dict[Signal, set[tuple[str, str, str]]] = {signal: set() for signal in SIGNALS}
 
     def gauges(self, read: Mapping[str, tuple[str, Callable[[], float]]]) -> None:
         """Add gauges that are read when scraped: name to help and function."""
@@ -195,6 +214,15 @@ class Metrics:
     def refused(self, code: str) -> None:
         """A request or a tool call was refused."""
         _child(self._refused, code).inc()
+
+    def signal(self, signal: Signal, channel: str, outcome: str, reason: str) -> None:
+        """One of SIGNALS has happened."""
+        labels, known = (channel, outcome, reason), self._series[signal]
+        if labels not in known:
+            if len(known) >= MAX_SERIES:
+                labels = (OTHER, OTHER, OTHER)
+            known.add(labels)
+        self._signals[signal].labels(*labels).inc()
 
     @contextlib.contextmanager
     def connection(self, kind: str, reason: Callable[[], str]) -> Generator[None]:

@@ -45,6 +45,7 @@ from .live import Hub
 from .metrics import Metrics
 from .redacted import RedactedEdge
 from .services import Services
+from .signals import signals_of
 
 STOP_S = 10.0
 """The process is gone this long after SIGTERM, whatever its clients do."""
@@ -85,6 +86,7 @@ async def serve_http(
         pool = await _pool(settings, database, stack)
         redactor = redactor_of(settings)
         metrics = Metrics(redactor.rule_ids)
+        signals = stack.enter_context(signals_of(settings, metrics, "http"))
         # Each writer keeps a connection: most are for everybody else.
         writers = 2 if settings.database.pool_size >= MIN_POOL_FOR_TWO else 1
         appender = Appender(pool, writers=writers, told=metrics.append_took)
@@ -133,7 +135,7 @@ async def serve_http(
             metrics,
             conversations,
             clearance,
-            await operators_of(settings, database, pool, store, dispatcher, limits.admit, stack),
+            await operators_of(settings, database, pool, store, dispatcher, limits.admit, signals, stack),
             channel_watch_of(settings, pool),
         )
         metrics.issuers(verifier.key_ages)

@@ -17,6 +17,7 @@ from .settings_clearance import ClearanceSettings
 from .settings_conversations import AgentSettings, ConversationSettings, ToolSettings
 from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
 from .settings_section import SecretSection, Section, parse_duration
+from .settings_telemetry import TelemetrySettings
 from .settings_timeouts import TimeoutSettings
 
 ASYMMETRIC_ALGORITHMS = (
@@ -279,6 +280,7 @@ class Settings(Section, frozen=True):
     channels: dict[str, ChannelSettings] = {}
     authorization: AuthorizationSettings = AuthorizationSettings()
     delivery: DeliverySettings = DeliverySettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     @property
     def has_human_issuer(self) -> bool:

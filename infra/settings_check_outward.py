@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import importlib.util
 from urllib.parse import urlsplit
 
 from .settings import Settings, SettingsError, is_loopback
 from .settings_outward import OutwardSection
 from .settings_section import parse_duration
+from .settings_telemetry import TelemetrySettings
 
 MAX_TIMEOUT_S = 20
 """Longest wait for an answer; an attempt of a job is a little longer."""
@@ -31,15 +33,33 @@ def check_outward(settings: Settings) -> None:
         split_url("notify.publicUrl", notify.public_url, may_ask=False)
     if notify.secret is not None and notify.secret == launcher.secret:
         raise SettingsError("notify.secret must not be launcher.secret: a notice would verify as a launch.")
+    _check_telemetry(settings.telemetry)
     if (verdicts.base_url is None) != (verdicts.token is None):
         raise SettingsError("verdicts.token: set both baseUrl and token, or neither.")
     if verdicts.base_url is not None:
         check_target("verdicts.baseUrl", verdicts.base_url, allow_loopback=verdicts.allow_loopback, may_ask=False)
-    if verdicts.token is not None and not (verdicts.token.isascii() and verdicts.token.isprintable()):
+    if verdicts.token is not None and not _is_visible(verdicts.token):
         raise SettingsError("verdicts.token must be visible ASCII (its value is not shown).")
 
 
-def _check_timeout(name: str, section: OutwardSection) -> None:
+def _check_telemetry(telemetry: TelemetrySettings) -> None:
+    _check_timeout("telemetry", telemetry)
+    if telemetry.otlp_url is None:
+        if telemetry.authorization is not None:
+            raise SettingsError("telemetry.authorization: set otlpUrl as well, or neither.")
+        return
+    check_target("telemetry.otlpUrl", telemetry.otlp_url, allow_loopback=telemetry.allow_loopback)
+    if importlib.util.find_spec("opentelemetry.exporter") is None:
+        raise SettingsError("telemetry.otlpUrl needs the extra otlp: install minutebook[otlp].")
+    if telemetry.authorization is not None and not _is_visible(telemetry.authorization):
+        raise SettingsError("telemetry.authorization must be visible ASCII (its value is not shown).")
+
+
+def _is_visible(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _check_timeout(name: str, section: OutwardSection | TelemetrySettings) -> None:
     try:
         timeout_s = parse_duration(section.timeout)
     except ValueError as error:

@@ -13,7 +13,7 @@ from ...domain.decisions import Decision
 from ...domain.deliveries.events import AttemptEnded, AttemptStarted
 from ...domain.deliveries.operate import cancel, purge, replay
 from ...domain.deliveries.state import Delivery, Status, evolve
-from ...domain.errors import Forbidden, Invalid, InvalidCursor, NotVisible
+from ...domain.errors import Forbidden, Invalid, InvalidCursor, NotReplayable, NotVisible
 from ...domain.events import Recorded
 from ...domain.ids import is_conversation_id
 from ...domain.principals import Caller
@@ -22,6 +22,7 @@ from ..beside import Admit
 from ..dispatcher import Dispatcher
 from ..mailbox import Answer, Decided
 from ..ports import EventStore, Head
+from ..signals import SILENCE, Signals
 from .kind import DELIVERY_KIND, NewId, rows_of, stream_of
 from .planning import Terms
 from .ports import PAGE, Board, Filter, LaneQueue, Listed, Payloads
@@ -102,6 +103,7 @@ class Operators:
         now: Callable[[], datetime],
         new_id: NewId,
         admit: Admit,
+        signals: Signals = SILENCE,
     ) -> None:
         self._board = board
         self._store = store
@@ -112,6 +114,7 @@ class Operators:
         self._now = now
         self._new_id = new_id
         self._admit = admit
+        self._signals = signals
 
     async def page(self, caller: Caller, wanted: Filter, limit: int = 50, cursor: str | None = None) -> DeliveryPage:
         """A page of the caller's tenant. Raises Forbidden, Invalid for a limit of more than PAGE, InvalidCursor."""
@@ -153,7 +156,12 @@ class Operators:
             _check_reason(command.reason)
             return replay(state, self._now(), policy, caller.principal, resend_unknown=command.resend_unknown)
 
-        answer = await self._run(caller, row, "replay_delivery", command, key, decide)
+        try:
+            answer = await self._run(caller, row, "replay_delivery", command, key, decide)
+        except NotReplayable as error:
+            self._told(row, "refused", str(error.attributes.get("cause", error.code)))
+            raise
+        self._told(row, "accepted", "")
         await self._queue.wake([await self._lane(row)])
         return answer
 
@@ -178,6 +186,9 @@ class Operators:
         answer = await self._run(caller, row, "purge_delivery", command, key, decide)
         await self._payloads.forget([delivery_id])
         return answer
+
+    def _told(self, row: Listed, outcome: str, reason: str) -> None:
+        self._signals.tell("replay", row.channel, outcome, reason, correlation_id=row.correlation_id)
 
     async def _run(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
@@ -21,6 +22,7 @@ from ...domain.events import Event, Recorded
 from ...domain.principals import SERVER
 from ..channels.ports import Channel, Pushed
 from ..ports import Append, EventStore, StoredEvent
+from ..signals import SILENCE, Signals
 from .kind import NewId, folded, rows_of, stream_of
 from .planning import ChannelTerms, Terms
 from .ports import Codec, Due, Payload, Payloads, Permit, Rows, Unreadable
@@ -39,18 +41,6 @@ log = structlog.get_logger(__name__)
 
 Draw = Callable[[], float]
 """Uniform in [0, 1)."""
-
-
-class Told(Protocol):
-    """Hears of attempts and ends, for metrics and traces. It neither raises nor waits."""
-
-    def attempted(self, channel: str, outcome: str, reason: str) -> None:
-        """An attempt came to its end."""
-        ...
-
-    def died(self, channel: str, reason: str) -> None:
-        """A delivery became a dead letter."""
-        ...
 
 
 class Heads(Protocol):
@@ -74,7 +64,7 @@ class Means(Struct, frozen=True):
     permit: Permit
     draw: Draw
     new_id: NewId
-    told: Told | None = None
+    signals: Signals = SILENCE
 
 
 class At(Struct):
@@ -118,9 +108,10 @@ class Sender:
             started = await self._claim(at, terms)
             if started is None:
                 return last
-            self._is_sent = False
+            self._is_sent, began = False, time.monotonic()
             pushed = await self._send(at, started, terms)
-            await self._record(at, started.n, pushed, terms)
+            seconds = time.monotonic() - began
+            await self._record(at, started.n, pushed, terms, seconds)
             if self._is_sent:
                 last = pushed  # what never came to a socket says nothing of the destination
             if at.state.status != "planned" or pushed.outcome == "retry":
@@ -185,7 +176,7 @@ class Sender:
             raise Unreadable("payload_damaged")
         return payload, bound.version
 
-    async def _record(self, at: At, n: int, pushed: Pushed, terms: ChannelTerms) -> None:
+    async def _record(self, at: At, n: int, pushed: Pushed, terms: ChannelTerms, seconds: float) -> None:
         """Record the end of attempt n, whatever was appended meanwhile; nothing where somebody else has done so."""
         sent = Sent(
             "withdrawn" if pushed.reason == "withdrawn" else pushed.outcome,
@@ -197,7 +188,7 @@ class Sender:
             if sent.outcome == "withdrawn" and not at.state.is_withdrawn:
                 decision = Decision()  # read again below: what was appended meanwhile says what to do
             if decision.events and await self.append(at, decision):
-                self._tell(at, sent)
+                self._tell(at, sent, seconds)
                 return
             events = (await self._means.rows.events_of([at.due.stream_id])).get(at.due.stream_id, [])
             if not events or events[-1].seq == at.version:
@@ -217,8 +208,11 @@ class Sender:
         at.add([new.event for new in decision.events if isinstance(new.event, Event)])
         return True
 
-    def _tell(self, at: At, sent: Sent) -> None:
-        if self._means.told is not None:
-            self._means.told.attempted(at.due.channel, sent.outcome, sent.reason)
-            if at.state.status == "dead":
-                self._means.told.died(at.due.channel, at.state.reason)
+    def _tell(self, at: At, sent: Sent, seconds: float) -> None:
+        channel, tell = at.due.channel, self._means.signals.tell
+        correlation_id = "" if at.state.plan is None else at.state.plan.correlation_id
+        tell("delivery_attempt", channel, sent.outcome, sent.reason, correlation_id=correlation_id, seconds=seconds)
+        if at.state.status == "waiting":
+            tell("retry", channel, sent.outcome, sent.reason, correlation_id=correlation_id)
+        if at.state.status == "dead":
+            tell("dead_letter", channel, "dead", at.state.reason, correlation_id=correlation_id)

@@ -122,6 +122,7 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "uvicorn": ("http/process.py",),
     "uvloop": ("http/worker.py",),
     "prometheus_client": ("http/",),
+    "opentelemetry": ("infra/telemetry.py",),
 }
 """Where a library may be met: paths that begin so. What is not listed may be met nowhere."""
 
