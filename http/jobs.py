@@ -23,6 +23,7 @@ from ..infra.settings import Settings
 from . import metrics_port
 from .conversation_sweeps import conversation_sweeps
 from .delivery_work import DeliveryWork, delivery_work, open_channels
+from .link_work import keep_ends
 from .metrics import Metrics
 from .room_work import room_work
 from .signals import signals_of
@@ -123,6 +124,14 @@ async def _work(
         if deliveries is not None:
             kept = await deliveries.keep()
             log.info("payloads forgotten and deliveries sealed", payloads=kept.payloads, sealed=kept.sealed)
+        gone = await keep_ends(settings, database)
+        log.info(
+            "ends and what is over of links forgotten",
+            ends=gone.ends,
+            tombstones=gone.tombstones,
+            wrongs=gone.wrongs,
+            challenges=gone.challenges,
+        )
         await _purge(database)
 
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)

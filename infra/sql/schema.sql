@@ -779,6 +779,42 @@ $$;
 
 ALTER FUNCTION minutebook.feed_switch_v1(p_on boolean) OWNER TO minutebook_owner;
 
+-- Name: forget_ends_v1(integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_old timestamptz := clock_timestamp() - interval '30 days';
+BEGIN
+    DELETE FROM minutebook.ends d WHERE (d.tenant, d.channel, d.native) IN (
+        SELECT e.tenant, e.channel, e.native FROM minutebook.ends e
+        WHERE e.seen_at <= v_old AND NOT EXISTS (
+            SELECT FROM minutebook.linked_identities i
+            WHERE i.tenant = e.tenant AND i.holder IS NOT NULL
+              AND ((i.channel = e.channel AND i.native = e.native) OR i.holder = e.own_key))
+        LIMIT p_limit)
+      AND d.seen_at <= v_old;
+    GET DIAGNOSTICS ends = ROW_COUNT;
+    DELETE FROM minutebook.linked_identities d WHERE (d.tenant, d.channel, d.native) IN (
+        SELECT i.tenant, i.channel, i.native FROM minutebook.linked_identities i
+        WHERE i.holder IS NULL AND i.updated_at <= v_old AND i.free_at <= clock_timestamp() LIMIT p_limit)
+      AND d.holder IS NULL AND d.updated_at <= v_old;
+    GET DIAGNOSTICS tombstones = ROW_COUNT;
+    DELETE FROM minutebook.link_wrongs d WHERE (d.tenant, d.channel, d.native) IN (
+        SELECT w.tenant, w.channel, w.native FROM minutebook.link_wrongs w WHERE w.until <= clock_timestamp() LIMIT p_limit)
+      AND d.until <= clock_timestamp();
+    GET DIAGNOSTICS wrongs = ROW_COUNT;
+    DELETE FROM minutebook.link_challenges d WHERE d.link_id IN (
+        SELECT c.link_id FROM minutebook.link_challenges c
+        WHERE c.expires_at <= clock_timestamp() - interval '1 day' LIMIT p_limit);
+    GET DIAGNOSTICS challenges = ROW_COUNT;
+END
+$$;
+
+ALTER FUNCTION minutebook.forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) OWNER TO minutebook_owner;
+
 -- Name: forget_snapshot(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.forget_snapshot() RETURNS trigger
@@ -1545,12 +1581,17 @@ BEGIN
           AND 'account:' || i.holder = v_name;
         RETURN NULL;
     END IF;
+    IF NEW.type = 'push_changed' THEN
+        UPDATE minutebook.linked_identities i SET push = p ->> 'push', updated_at = NEW.ts
+        WHERE i.tenant = v_tenant AND i.link_id = p ->> 'linkId' AND 'account:' || i.holder = v_name;
+        RETURN NULL;
+    END IF;
     DELETE FROM minutebook.link_challenges c WHERE c.link_id = p ->> 'linkId' AND c.stream_id = NEW.stream_id;
     IF NEW.type = 'link_confirmed' AND 'account:' || (p ->> 'home') = v_name THEN
-        INSERT INTO minutebook.linked_identities AS i (tenant, channel, native, holder, link_id, updated_at)
-        VALUES (v_tenant, p ->> 'channel', p ->> 'native', p ->> 'home', p ->> 'linkId', NEW.ts)
+        INSERT INTO minutebook.linked_identities AS i (tenant, channel, native, holder, link_id, push, updated_at)
+        VALUES (v_tenant, p ->> 'channel', p ->> 'native', p ->> 'home', p ->> 'linkId', p ->> 'push', NEW.ts)
         ON CONFLICT ON CONSTRAINT linked_identities_pkey DO UPDATE SET
-            holder = EXCLUDED.holder, link_id = EXCLUDED.link_id, updated_at = EXCLUDED.updated_at
+            holder = EXCLUDED.holder, link_id = EXCLUDED.link_id, push = EXCLUDED.push, updated_at = EXCLUDED.updated_at
         WHERE i.holder IS NULL AND (i.left_account = EXCLUDED.holder OR i.free_at <= clock_timestamp());
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the identity is of another account' USING ERRCODE = 'unique_violation';
@@ -2640,6 +2681,26 @@ CREATE UNLOGGED TABLE minutebook.deltas (
 
 ALTER TABLE minutebook.deltas OWNER TO minutebook_owner;
 
+-- Name: ends; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.ends (
+    tenant text NOT NULL,
+    channel text NOT NULL,
+    native text NOT NULL,
+    own_key text NOT NULL,
+    native_id text NOT NULL,
+    chat text DEFAULT ''::text NOT NULL,
+    thread text,
+    display text NOT NULL,
+    spoke_at timestamp with time zone NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    muted boolean DEFAULT false NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
+)
+WITH (fillfactor='80');
+
+ALTER TABLE minutebook.ends OWNER TO minutebook_owner;
+
 -- Name: events; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.events (
@@ -2782,7 +2843,8 @@ CREATE TABLE minutebook.linked_identities (
     link_id text NOT NULL,
     left_account text DEFAULT ''::text NOT NULL,
     free_at timestamp with time zone,
-    updated_at timestamp with time zone NOT NULL
+    updated_at timestamp with time zone NOT NULL,
+    push text NOT NULL
 );
 
 ALTER TABLE minutebook.linked_identities OWNER TO minutebook_owner;
@@ -3179,6 +3241,11 @@ ALTER TABLE ONLY minutebook.delivery_payloads
 ALTER TABLE ONLY minutebook.deltas
     ADD CONSTRAINT deltas_pkey PRIMARY KEY (stream_id, turn, attempt, start);
 
+-- Name: ends ends_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.ends
+    ADD CONSTRAINT ends_pkey PRIMARY KEY (tenant, channel, native);
+
 -- Name: events events_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.events
@@ -3422,6 +3489,14 @@ CREATE INDEX delivery_breakers_channel ON minutebook.delivery_breakers USING btr
 
 CREATE INDEX delivery_payloads_created ON minutebook.delivery_payloads USING brin (created_at);
 
+-- Name: ends_own_key; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX ends_own_key ON minutebook.ends USING btree (tenant, own_key);
+
+-- Name: ends_seen; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX ends_seen ON minutebook.ends USING brin (seen_at);
+
 -- Name: events_of_people; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX events_of_people ON minutebook.events USING btree (stream_id, origin_client, seq) WHERE (type = ANY (ARRAY['participant_added'::text, 'participant_removed'::text, 'clearance_recorded'::text]));
@@ -3461,6 +3536,10 @@ CREATE INDEX link_wrongs_until ON minutebook.link_wrongs USING btree (until);
 -- Name: linked_identities_holder; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX linked_identities_holder ON minutebook.linked_identities USING btree (tenant, holder) WHERE (holder IS NOT NULL);
+
+-- Name: linked_identities_left; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX linked_identities_left ON minutebook.linked_identities USING btree (updated_at) WHERE (holder IS NULL);
 
 -- Name: memories_by_age; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -3570,7 +3649,7 @@ ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_guard_whole;
 
 -- Name: events events_note_account; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
-CREATE TRIGGER events_note_account AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['link_begun'::text, 'link_voided'::text, 'link_confirmed'::text, 'unlinked'::text]))) EXECUTE FUNCTION minutebook.note_account();
+CREATE TRIGGER events_note_account AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['link_begun'::text, 'link_voided'::text, 'link_confirmed'::text, 'push_changed'::text, 'unlinked'::text]))) EXECUTE FUNCTION minutebook.note_account();
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_account;
 
@@ -3942,6 +4021,11 @@ GRANT ALL ON FUNCTION minutebook.feed_advance_v1(p_limit integer) TO minutebook_
 
 REVOKE ALL ON FUNCTION minutebook.feed_switch_v1(p_on boolean) FROM PUBLIC;
 
+-- Name: FUNCTION forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) TO minutebook_app;
+
 -- Name: FUNCTION forget_snapshot(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.forget_snapshot() FROM PUBLIC;
@@ -4300,6 +4384,42 @@ GRANT DELETE ON TABLE minutebook.deltas TO minutebook_retention;
 -- Name: COLUMN deltas.stream_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT(stream_id) ON TABLE minutebook.deltas TO minutebook_retention;
+
+-- Name: TABLE ends; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,UPDATE ON TABLE minutebook.ends TO minutebook_app;
+
+-- Name: COLUMN ends.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.ends TO minutebook_auditor;
+
+-- Name: COLUMN ends.channel; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(channel) ON TABLE minutebook.ends TO minutebook_auditor;
+
+-- Name: COLUMN ends.native; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(native) ON TABLE minutebook.ends TO minutebook_auditor;
+
+-- Name: COLUMN ends.own_key; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(own_key) ON TABLE minutebook.ends TO minutebook_auditor;
+
+-- Name: COLUMN ends.spoke_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(spoke_at) ON TABLE minutebook.ends TO minutebook_auditor;
+
+-- Name: COLUMN ends.seen_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(seen_at) ON TABLE minutebook.ends TO minutebook_auditor;
+
+-- Name: COLUMN ends.muted; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(muted) ON TABLE minutebook.ends TO minutebook_auditor;
+
+-- Name: COLUMN ends.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.ends TO minutebook_auditor;
 
 -- Name: TABLE events; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

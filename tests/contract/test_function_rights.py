@@ -51,6 +51,7 @@ CALLERS = {
     "memories_expire_v1": {"app"},
     "seq_at_v1": {"app"},
     "release_orders_v1": {"app"},
+    "forget_ends_v1": {"app"},
     "is_purge_whole": {"retention"},
     "purge_stream_v1": {"retention"},
 }
@@ -81,6 +82,7 @@ DEFINERS = {
     "memories_expire_v1",
     "seal_audit",
     "release_orders_v1",
+    "forget_ends_v1",
     "is_purge_whole",
 }
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
-from collections.abc import AsyncGenerator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from in_loop import in_loop
+from link_office import office
 from minutebook.commands.deliveries.kind import rows_of
-from minutebook.commands.linking.handling import Linking
 from minutebook.commands.ports import Append, Creation
-from minutebook.domain.channels.link_policy import LinkPolicy
 from minutebook.domain.decisions import Decision, NewEvent
 from minutebook.domain.errors import Conflict, MinutebookError, NotVisible
 from minutebook.domain.linking.codes import MAX_WRONG
@@ -23,60 +19,9 @@ from minutebook.domain.linking.decide import End
 from minutebook.domain.linking.events import LinkConfirmed
 from minutebook.domain.principals import SERVER
 from minutebook.domain.times import stamp
-from minutebook.infra.link_hashes import KeyedLinkHashes
-from minutebook.infra.postgres.appender import Appender
-from minutebook.infra.postgres.link_table import PostgresLinkTable
-from minutebook.infra.postgres.pool import make_pool
-from minutebook.infra.postgres.store import PostgresStore
 from ulid_transform import ulid_now
 
 CANARY = "canary-4711"
-
-
-class Office:
-    """Linking as one process has it, with a clock that tests move."""
-
-    def __init__(self, pool: Any) -> None:
-        self.ahead = timedelta()
-        self.appender = Appender(pool, notify=False)
-        self.table = PostgresLinkTable(pool, self.now)
-        self.linking = Linking(
-            PostgresStore(pool, self.appender),
-            self.table,
-            KeyedLinkHashes(b"k" * 32),
-            LinkPolicy("allow_all"),
-            self.now,
-            ulid_now,
-            secrets.randbits,
-        )
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.ahead
-
-    async def web(self, who: str, tenant: str = "acme") -> End:
-        return await self.linking.end_of(tenant, "web", f"human:{who}", is_person=True)
-
-    async def chat(self, who: str, tenant: str = "acme") -> End:
-        return await self.linking.end_of(tenant, "telegram", who)
-
-    async def link(self, who: str, chat: str) -> str:
-        """All three steps, begun on a page."""
-        begun = await self.linking.begin(await self.web(who), SERVER)
-        shown = await self.linking.present(await self.chat(chat), begun.code, SERVER)
-        await self.linking.confirm(await self.web(who), shown.link_id, shown.consent_digest, "replies", SERVER)
-        return shown.link_id
-
-
-@contextlib.asynccontextmanager
-async def office(database: Any) -> AsyncGenerator[Office]:
-    """An office as the app role."""
-    async with make_pool(database.url(), "app", max_size=8, statement_timeout_ms=10_000) as pool:
-        made = Office(pool)
-        made.appender.start()
-        try:
-            yield made
-        finally:
-            await made.appender.close()
 
 
 @in_loop

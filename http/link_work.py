@@ -1,0 +1,23 @@
+"""What retention asks of linking, in the process of jobs."""
+
+from __future__ import annotations
+
+from ..commands.channels.ends import EndsForgotten
+from ..commands.linking.keeping import forget_ends
+from ..infra.database import Database
+from ..infra.postgres.ends import PostgresEnds
+from ..infra.postgres.pool import make_pool
+from ..infra.settings import Settings
+
+
+async def keep_ends(settings: Settings, database: Database) -> EndsForgotten:
+    """As the app role, on a connection that is there for as long as it takes: this is done once a day."""
+    pool = make_pool(
+        database.url("app"),
+        "app",
+        max_size=1,
+        statement_timeout_ms=settings.database.statement_timeout_ms,
+        name="ends",
+    )
+    async with pool:
+        return await forget_ends(PostgresEnds(pool))
