@@ -26,9 +26,9 @@ ON CONFLICT ON CONSTRAINT ends_pkey DO UPDATE SET
     display = EXCLUDED.display, spoke_at = greatest(e.spoke_at, EXCLUDED.spoke_at), seen_at = clock_timestamp()
 RETURNING true
 """
-_SHAPE: LiteralString = f"""
+_SHAPE: LiteralString = """
     e.channel, e.native, e.native_id, e.chat, e.thread, e.display, e.spoke_at,
-    e.spoke_at > clock_timestamp() - interval '{ACTIVE_DAYS} days'
+    e.spoke_at > clock_timestamp() - make_interval(days => %(days)s)
 """
 _LINKED: LiteralString = f"""
 SELECT i.holder, i.push, i.link_id, {_SHAPE}
@@ -90,12 +90,13 @@ class PostgresEnds:
 
     async def of_account(self, tenant: str, account: str) -> Sequence[KnownEnd]:
         """See Ends.of_account."""
-        rows = await fetch(self._pool, _OF_ACCOUNT, {"tenant": tenant, "account": account})
+        rows = await fetch(self._pool, _OF_ACCOUNT, {"tenant": tenant, "account": account, "days": ACTIVE_DAYS})
         return [_known(row) for row in rows]
 
     async def one(self, tenant: str, end: LinkedEnd) -> KnownEnd | None:
         """See Ends.one."""
-        rows = await fetch(self._pool, _ONE, {"tenant": tenant, "channel": end.channel, "native": end.native})
+        about = {"tenant": tenant, "channel": end.channel, "native": end.native, "days": ACTIVE_DAYS}
+        rows = await fetch(self._pool, _ONE, about)
         return _known(rows[0]) if rows else None
 
     async def principal_of(self, tenant: str, account: str) -> Principal:
