@@ -195,6 +195,18 @@ class TooLong(MinutebookError):
     code = "too_long"
 
 
+class UnknownTarget(MinutebookError):
+    """A channel that the tenant does not have: there is none of that name, or it is another tenant's (422)."""
+
+    code = "unknown_target"
+
+
+class FanOutExceeded(MinutebookError):
+    """An answer would go to more destinations than one may (422). `limit` says how many."""
+
+    code = "fan_out_exceeded"
+
+
 class ReviewerNeedsPr(MinutebookError):
     """A reviewer's run needs a pull request to look at (422)."""
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
+from ..commands.answers.intake import TurnIntake
 from ..commands.conversations.clearances import Clearances
 from ..commands.conversations.handlers import Conversations
 from ..commands.conversations.inspecting import Inspections, InspectMeans
@@ -21,6 +22,7 @@ from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
 from ..infra.settings import Settings
+from .answer_services import intake_of
 from .conversation_places import Places
 from .conversation_work import conversation_work
 from .delta_hub import DeltaHub
@@ -32,6 +34,7 @@ class ConversationServices(msgspec.Struct, frozen=True):
     """One per process. verify: the caller of a token, as the gate found it; raises Unauthenticated."""
 
     handlers: Conversations
+    intake: TurnIntake
     clearances: Clearances
     inspections: Inspections
     past: Past
@@ -68,6 +71,7 @@ async def conversing(
         means = InspectMeans(dispatcher, work.scribe, admit, conversations.retention_of, clearance.version)
         services = ConversationServices(
             work.conversations,
+            intake_of(settings, pool, store, work.conversations, server_key),
             Clearances(dispatcher, work.scribe, past, clearance),
             Inspections(means, work.conversations),
             past,

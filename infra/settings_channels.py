@@ -68,7 +68,7 @@ class AuthorizationSettings(Section, frozen=True):
 
 
 class DeliverySettings(SecretSection, frozen=True):
-    """`[delivery]`: how payloads are kept until they are out."""
+    """`[delivery]`: how payloads are kept until they are out, and to how many an answer goes."""
 
     payload_key: Annotated[
         NonEmpty | None,
@@ -81,6 +81,11 @@ class DeliverySettings(SecretSection, frozen=True):
         tuple[NonEmpty, ...],
         Meta(max_length=16, description="Earlier keys, which still decrypt; the newest first.", extra={"secret": True}),
     ] = ()
+    fan_out: Annotated[int, Meta(ge=1, le=1000, description="Destinations of one answer.")] = 25
+    pushes_per_hour: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="Answers to one recipient an hour, those in the chat that asked left out."),
+    ] = 60
 
     @property
     def payload_keys(self) -> tuple[bytes, ...]:

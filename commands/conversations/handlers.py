@@ -50,6 +50,8 @@ from .ports import Agents, ConversationLog, SeenBy, Tokens
 
 Decide = Callable[[Conversation, Any, Received], Decision]
 
+Before = Callable[[Seat], Awaitable[None]]
+
 
 class Means(Struct, frozen=True):
     """What handlers and runner work with. One per process.
@@ -133,24 +135,34 @@ class Conversations:
                 raise
             return found
 
-    async def send(self, caller: Caller, conversation_id: str, command: SendTurn, key: str | None) -> Answer:
+    async def send(
+        self,
+        caller: Caller,
+        conversation_id: str,
+        command: SendTurn,
+        key: str | None,
+        before: Before | None = None,
+    ) -> Answer:
         """202 `{"seq", "id", "chain"}`; what comes of it is a record with that id.
 
-        A messageId is the command's key, and the other way round. Raises NotVisible, Sealed, QueueFull, RateLimited
-        (also where the asker's tokens of the day are used up), KeyReused, Invalid.
+        A messageId is the command's key, and the other way round. before: done when nothing but the conversation itself
+        stands against the turn, and never for a replay; it raises what it likes. Raises NotVisible, Sealed, QueueFull,
+        RateLimited (also where the asker's tokens of the day are used up), KeyReused, Invalid.
         """
         seat = await self.access.seat(caller, conversation_id)
-        command = _with_message_id(command, key)
+        command = with_message_id(command, key)
         key = None if command.message_id is UNSET else command.message_id
         self._refuse_secret("$.messageId", command.message_id)
         for place, label in enumerate(command.classes or ()):
             self._refuse_secret(f"$.classes[{place}]", label)
 
-        async def check_tokens() -> None:
+        async def check() -> None:
             await self._check_tokens(seat)
+            if before is not None:
+                await before(seat)
 
         return await self._receive(
-            caller, conversation_id, seat, send_turn, key, command, status=202, also_checked=check_tokens
+            caller, conversation_id, seat, send_turn, key, command, status=202, also_checked=check
         )
 
     async def interrupt(self, caller: Caller, conversation_id: str, command: InterruptTurn, key: str | None) -> Answer:
@@ -318,7 +330,7 @@ def _who_speak(identity: Identity) -> Callable[[Conversation, Head], None]:
     return authorize
 
 
-def _with_message_id(command: SendTurn, key: str | None) -> SendTurn:
+def with_message_id(command: SendTurn, key: str | None) -> SendTurn:
     """The command with its message id, which an Idempotency-Key stands for. Raises Invalid where they differ."""
     if key is None or command.message_id == key:
         return command

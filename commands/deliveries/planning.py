@@ -38,7 +38,7 @@ class Wanted(Struct, frozen=True):
     """A payload for a destination. once: what makes it this delivery and no other, such as run and target; the same
     again plans nothing. correlation_id: from the inbound request to every attempt.
 
-    destination: where the caller has hashed it already.
+    destination: where the caller has hashed it already. recipient: keyed hash of the end that it goes to.
     """
 
     tenant: str
@@ -52,6 +52,7 @@ class Wanted(Struct, frozen=True):
     run_id: str | UnsetType = UNSET
     source_tier: str | UnsetType = UNSET
     destination: str | UnsetType = UNSET
+    recipient: str | UnsetType = UNSET
 
 
 class ChannelTerms(Struct, frozen=True):
@@ -158,6 +159,7 @@ class Planner:
                 wanted.turn,
                 wanted.run_id,
                 wanted.source_tier,
+                wanted.recipient,
             ),
             now,
             terms.policy,

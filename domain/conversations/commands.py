@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ..answers.target import ResponseTarget
 from .events import BargeIn, Mode
 
 MAX_TEXT_CHARS = 32_000
@@ -43,13 +44,18 @@ class StartConversation(Command, frozen=True):
     barge_in: BargeIn = "queue"
 
 
-class SendTurn(Command, frozen=True):
-    """POST .../turns. edit_of: ord of an earlier accepted question of the sender. classes: may only add."""
+class SendTurn(Command, frozen=True, omit_defaults=True):
+    """POST .../turns. edit_of: ord of an earlier accepted question of the sender. classes: may only add.
+
+    background, response_target: how its answer is taken, and no part of what is signed and asked.
+    """
 
     text: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
     message_id: MessageId | UnsetType = UNSET
     edit_of: Ord | UnsetType = UNSET
     classes: Annotated[tuple[Label, ...], Meta(max_length=MAX_CLASSES)] | UnsetType = UNSET
+    background: bool = False
+    response_target: ResponseTarget | UnsetType = UNSET
 
 
 class InterruptTurn(Command, frozen=True):

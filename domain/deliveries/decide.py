@@ -57,6 +57,7 @@ class Planning(Struct, frozen=True):
     turn: int | UnsetType = UNSET
     run_id: str | UnsetType = UNSET
     source_tier: str | UnsetType = UNSET
+    recipient: str | UnsetType = UNSET
 
 
 class Sent(Struct, frozen=True):
@@ -96,6 +97,7 @@ def plan(planning: Planning, now: datetime, policy: Policy) -> Decision:
             planning.turn,
             planning.run_id,
             planning.source_tier,
+            planning.recipient,
         )
     )
 

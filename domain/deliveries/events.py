@@ -29,8 +29,9 @@ class DeliveryPlanned(Event, frozen=True, omit_defaults=True):
 
     destination: HMAC of tenant, channel and address, `h:` and 32 hex digits. lane: what is sent one after another, see
     lanes.py. order: digest of conversation and destination, within which deliveries keep their order; UNSET where there
-    is none. keyed: the channel takes our key, so that a second send changes nothing. digest: SHA-256 of the payload at
-    rest. due_at, expires_at: as Recorded time is written (times.py).
+    is none. recipient: HMAC of the end that it goes to; UNSET where that is a channel's own destination. keyed: the
+    channel takes our key, so that a second send changes nothing. digest: SHA-256 of the payload at rest. due_at,
+    expires_at: as Recorded time is written (times.py).
     """
 
     type: ClassVar[str] = "delivery_planned"
@@ -53,6 +54,7 @@ class DeliveryPlanned(Event, frozen=True, omit_defaults=True):
     turn: int | UnsetType = UNSET
     run_id: str | UnsetType = UNSET
     source_tier: str | UnsetType = UNSET
+    recipient: str | UnsetType = UNSET
 
 
 class AttemptStarted(Event, frozen=True):

@@ -128,9 +128,17 @@ async def send_turn(
     services: TheServices,
     key: KeyHeader = None,
 ) -> Response[Any]:
-    """Say something. What comes of it is a record with the answer's `id`: a turn's question, or a rejected one."""
+    """Say something. What comes of it is a record with the answer's `id`: a turn's question, or a rejected one.
+
+    `responseTarget` says where else its answer goes. With `background` the answer has a `continuation`, a handle of the
+    turn, which `Location` names as well.
+    """
     command = await body_as(request, SendTurn)
-    return answered(await services.conversations.handlers.send(caller, conversation_id, command, key_of(key)))
+    answer = await services.conversations.intake.send_by_token(caller, conversation_id, command, key_of(key))
+    response = answered(answer)
+    if "continuation" in answer.body:
+        response.headers["location"] = answer.body["continuation"]["url"]
+    return response
 
 
 @post(f"{ONE}/interrupt", status_code=202, responses=Accepted, opt={"body": InterruptTurn})

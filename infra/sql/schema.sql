@@ -1603,6 +1603,29 @@ $$;
 
 ALTER FUNCTION minutebook.note_account() OWNER TO minutebook_owner;
 
+-- Name: note_answer(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_answer() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    IF coalesce(current_setting('minutebook.fork_source', true), '') <> '' THEN
+        RETURN NULL;
+    ELSIF NEW.type = 'user_recorded' THEN
+        UPDATE minutebook.answers a SET turn = NEW.payload ->> 'turn', user_seq = NEW.seq,
+            due_at = CASE WHEN NEW.payload ->> 'status' = 'rejected' THEN clock_timestamp() END
+        WHERE a.stream_id = NEW.stream_id AND a.envelope_id = NEW.payload ->> 'id' AND a.user_seq IS NULL;
+    ELSE
+        UPDATE minutebook.answers a SET reply_seq = NEW.seq, due_at = clock_timestamp()
+        WHERE a.stream_id = NEW.stream_id AND a.turn = NEW.payload ->> 'turn' AND a.reply_seq IS NULL;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_answer() OWNER TO minutebook_owner;
+
 -- Name: note_conversation(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.note_conversation() RETURNS trigger
@@ -1650,13 +1673,14 @@ BEGIN
         v_order := p ->> 'order';
         INSERT INTO minutebook.deliveries (stream_id, id, tenant, channel, destination, lane, state, due_at, blocked,
             order_key, order_until, conversation_id, run_id, correlation_id, expires_at, codec, codec_version, planned_at,
-            updated_at)
+            updated_at, recipient)
         VALUES (NEW.stream_id, p ->> 'deliveryId', p ->> 'tenant', p ->> 'channel', p ->> 'destination', p ->> 'lane',
             'planned', (p ->> 'dueAt')::timestamptz,
             v_order IS NOT NULL AND EXISTS (SELECT FROM minutebook.deliveries d
                 WHERE d.order_key = v_order AND d.ended_at IS NULL),
             v_order, (p ->> 'orderUntil')::timestamptz, p ->> 'conversationId', p ->> 'runId', p ->> 'correlationId',
-            (p ->> 'expiresAt')::timestamptz, p ->> 'codec', (p ->> 'codecVersion')::integer, NEW.ts, NEW.ts);
+            (p ->> 'expiresAt')::timestamptz, p ->> 'codec', (p ->> 'codecVersion')::integer, NEW.ts, NEW.ts,
+            p ->> 'recipient');
         RETURN NULL;
     ELSIF NEW.type = 'attempt_started' THEN
         UPDATE minutebook.deliveries d SET state = 'attempting', attempts = (p ->> 'n')::integer,
@@ -1929,6 +1953,31 @@ END
 $$;
 
 ALTER FUNCTION minutebook.seq_at_v1(p_stream_id bigint, p_at timestamp with time zone) OWNER TO minutebook_owner;
+
+-- Name: take_push_v1(text, text, text, integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.take_push_v1(p_delivery text, p_tenant text, p_recipient text, p_most integer) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_recent integer;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(p_recipient, 51));
+    IF EXISTS (SELECT FROM minutebook.pushes p WHERE p.delivery_id = p_delivery) THEN
+        RETURN true;
+    END IF;
+    SELECT count(*) INTO v_recent FROM (SELECT FROM minutebook.pushes p WHERE p.recipient = p_recipient
+        AND p.at > clock_timestamp() - interval '1 hour' LIMIT p_most) r;
+    IF v_recent >= p_most THEN
+        RETURN false;
+    END IF;
+    INSERT INTO minutebook.pushes (delivery_id, tenant, recipient) VALUES (p_delivery, p_tenant, p_recipient);
+    RETURN true;
+END
+$$;
+
+ALTER FUNCTION minutebook.take_push_v1(p_delivery text, p_tenant text, p_recipient text, p_most integer) OWNER TO minutebook_owner;
 
 -- Name: token_reserve_v1(text, text, text, text, text, bigint, bigint); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -2547,6 +2596,26 @@ CREATE AGGREGATE minutebook.event_chain(text, bytea, integer) (
 
 ALTER AGGREGATE minutebook.event_chain(text, bytea, integer) OWNER TO minutebook_owner;
 
+-- Name: answers; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.answers (
+    id text NOT NULL,
+    tenant text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    stream_id bigint NOT NULL,
+    envelope_id text NOT NULL,
+    fingerprint text NOT NULL,
+    details jsonb NOT NULL,
+    turn text,
+    user_seq bigint,
+    reply_seq bigint,
+    due_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='70');
+
+ALTER TABLE minutebook.answers OWNER TO minutebook_owner;
+
 -- Name: channel_paces; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.channel_paces (
@@ -2622,6 +2691,7 @@ CREATE TABLE minutebook.deliveries (
     seal_at timestamp with time zone,
     has_payload boolean DEFAULT true NOT NULL,
     is_sealed boolean DEFAULT false NOT NULL,
+    recipient text,
     CONSTRAINT deliveries_state_known CHECK ((state = ANY (ARRAY['planned'::text, 'attempting'::text, 'waiting'::text, 'unknown'::text, 'accepted'::text, 'dead'::text, 'cancelled'::text, 'expired'::text])))
 )
 WITH (fillfactor='70');
@@ -2899,6 +2969,18 @@ CREATE TABLE minutebook.presence (
 WITH (fillfactor='50');
 
 ALTER TABLE minutebook.presence OWNER TO minutebook_owner;
+
+-- Name: pushes; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.pushes (
+    delivery_id text NOT NULL,
+    tenant text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    recipient text NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE minutebook.pushes OWNER TO minutebook_owner;
 
 -- Name: runs; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
@@ -3196,6 +3278,16 @@ ALTER TABLE ONLY minutebook_jobs.procrastinate_jobs ALTER COLUMN id SET DEFAULT 
 
 ALTER TABLE ONLY minutebook_jobs.procrastinate_periodic_defers ALTER COLUMN id SET DEFAULT nextval('minutebook_jobs.procrastinate_periodic_defers_id_seq'::regclass);
 
+-- Name: answers answers_of_message; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.answers
+    ADD CONSTRAINT answers_of_message UNIQUE (stream_id, envelope_id);
+
+-- Name: answers answers_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.answers
+    ADD CONSTRAINT answers_pkey PRIMARY KEY (id);
+
 -- Name: channel_paces channel_paces_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.channel_paces
@@ -3321,6 +3413,11 @@ ALTER TABLE ONLY minutebook.migrations
 ALTER TABLE ONLY minutebook.presence
     ADD CONSTRAINT presence_pkey PRIMARY KEY (stream_id, principal);
 
+-- Name: pushes pushes_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.pushes
+    ADD CONSTRAINT pushes_pkey PRIMARY KEY (delivery_id);
+
 -- Name: runs runs_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.runs
@@ -3421,6 +3518,14 @@ ALTER TABLE ONLY minutebook_views.room_list
 ALTER TABLE ONLY minutebook_views.transcript
     ADD CONSTRAINT transcript_pkey PRIMARY KEY (stream_id, seq);
 
+-- Name: answers_due; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX answers_due ON minutebook.answers USING btree (due_at) WHERE (due_at IS NOT NULL);
+
+-- Name: answers_untaken; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX answers_untaken ON minutebook.answers USING btree (created_at) WHERE (user_seq IS NULL);
+
 -- Name: conversation_participants_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX conversation_participants_by_stream ON minutebook.conversation_participants USING btree (stream_id);
@@ -3472,6 +3577,10 @@ CREATE INDEX deliveries_expire ON minutebook.deliveries USING btree (expires_at)
 -- Name: deliveries_in_order; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX deliveries_in_order ON minutebook.deliveries USING btree (order_key, place) WHERE ((ended_at IS NULL) AND (order_key IS NOT NULL));
+
+-- Name: deliveries_to_recipient; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_to_recipient ON minutebook.deliveries USING btree (recipient) WHERE ((ended_at IS NULL) AND (recipient IS NOT NULL));
 
 -- Name: deliveries_to_seal; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -3548,6 +3657,14 @@ CREATE INDEX memories_by_age ON minutebook.memories USING btree (updated_at);
 -- Name: memories_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX memories_by_stream ON minutebook.memories USING btree (stream_id);
+
+-- Name: pushes_at; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX pushes_at ON minutebook.pushes USING btree (at);
+
+-- Name: pushes_of_recipient; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX pushes_of_recipient ON minutebook.pushes USING btree (recipient, at);
 
 -- Name: runs_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -3653,6 +3770,12 @@ CREATE TRIGGER events_note_account AFTER INSERT ON minutebook.events FOR EACH RO
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_account;
 
+-- Name: events events_note_answer; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_answer AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['user_recorded'::text, 'reply_recorded'::text]))) EXECUTE FUNCTION minutebook.note_answer();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_answer;
+
 -- Name: events events_note_conversation; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_note_conversation AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['envelope_received'::text, 'reply_recorded'::text, 'conversation_started'::text]))) EXECUTE FUNCTION minutebook.note_conversation();
@@ -3740,6 +3863,11 @@ CREATE TRIGGER procrastinate_trigger_status_events_insert_v1 AFTER INSERT ON min
 -- Name: procrastinate_jobs procrastinate_trigger_status_events_update_v1; Type: TRIGGER; Schema: minutebook_jobs; Owner: minutebook_owner
 
 CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF status ON minutebook_jobs.procrastinate_jobs FOR EACH ROW EXECUTE FUNCTION minutebook_jobs.procrastinate_trigger_function_status_events_update_v1();
+
+-- Name: answers answers_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.answers
+    ADD CONSTRAINT answers_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: conversation_participants conversation_participants_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -4123,6 +4251,10 @@ REVOKE ALL ON FUNCTION minutebook.netstrings(p_values text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.note_account() FROM PUBLIC;
 
+-- Name: FUNCTION note_answer(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_answer() FROM PUBLIC;
+
 -- Name: FUNCTION note_conversation(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.note_conversation() FROM PUBLIC;
@@ -4169,6 +4301,11 @@ REVOKE ALL ON FUNCTION minutebook.seal_audit() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.seq_at_v1(p_stream_id bigint, p_at timestamp with time zone) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.seq_at_v1(p_stream_id bigint, p_at timestamp with time zone) TO minutebook_app;
+
+-- Name: FUNCTION take_push_v1(p_delivery text, p_tenant text, p_recipient text, p_most integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.take_push_v1(p_delivery text, p_tenant text, p_recipient text, p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.take_push_v1(p_delivery text, p_tenant text, p_recipient text, p_most integer) TO minutebook_app;
 
 -- Name: FUNCTION token_reserve_v1(p_execution text, p_tenant text, p_actor text, p_on_behalf_of text, p_agent text, p_tokens bigint, p_ceiling bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -4312,6 +4449,50 @@ GRANT ALL ON FUNCTION minutebook_jobs.procrastinate_update_heartbeat_v1(worker_i
 -- Name: FUNCTION event_chain(text, bytea, integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.event_chain(text, bytea, integer) FROM PUBLIC;
+
+-- Name: TABLE answers; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.answers TO minutebook_app;
+
+-- Name: COLUMN answers.id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(id) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.stream_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(stream_id) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.envelope_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(envelope_id) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.turn; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(turn) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.user_seq; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(user_seq) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.reply_seq; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(reply_seq) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.due_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(due_at) ON TABLE minutebook.answers TO minutebook_auditor;
+
+-- Name: COLUMN answers.created_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(created_at) ON TABLE minutebook.answers TO minutebook_auditor;
 
 -- Name: TABLE channel_paces; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -4570,6 +4751,11 @@ GRANT SELECT ON TABLE minutebook.migrations TO minutebook_auditor;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE minutebook.presence TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.presence TO minutebook_auditor;
+
+-- Name: TABLE pushes; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,DELETE ON TABLE minutebook.pushes TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.pushes TO minutebook_auditor;
 
 -- Name: TABLE runs; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
