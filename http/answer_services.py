@@ -1,20 +1,25 @@
-"""What takes turns in, in a serving process: where their answers go is stored with them."""
+"""What takes turns in, in a serving process: where their answers go is stored with them, and handles of those in the
+background."""
 
 from __future__ import annotations
 
+import secrets
+
 from ulid_transform import ulid_now
 
+from ..commands.answers.continuations import KeyedContinuations
 from ..commands.answers.intake import Means, TurnIntake
-from ..commands.answers.ports import Continuation, Continuations
+from ..commands.answers.ports import Continuations
 from ..commands.channels.ends import TOKEN_CHANNEL
 from ..commands.conversations.handlers import Conversations
 from ..commands.dispatcher import Fingerprints
-from ..domain.errors import Unavailable
 from ..domain.ids import long_id
 from ..domain.linking.events import LinkedEnd
+from ..infra.continuation_hashes import ContinuationHashes
 from ..infra.delivery_hashes import DeliveryHashes
 from ..infra.link_hashes import KeyedLinkHashes
 from ..infra.postgres.answer_table import PostgresAnswerTable
+from ..infra.postgres.continuation_rows import PostgresContinuationRows
 from ..infra.postgres.link_table import PostgresLinkTable
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
@@ -23,16 +28,13 @@ from .answer_terms import answer_terms
 from .bounds import now
 
 
-class NoContinuations:
-    """Continuations of a server that has none yet."""
-
-    async def begin(self, *_: object, **__: object) -> Continuation:
-        """See Continuations."""
-        raise Unavailable("This server runs no turns in the background; send it without background.")
-
-    async def end_all(self, *_: object, **__: object) -> int:
-        """See Continuations."""
-        return 0
+def continuations_of(
+    settings: Settings, pool: Pool, server_key: bytes, conversations: Conversations
+) -> KeyedContinuations:
+    """The handles of background turns in this process."""
+    rows, tokens = PostgresContinuationRows(pool), ContinuationHashes(server_key)
+    ttl_s = settings.delivery.continuation_ttl_s
+    return KeyedContinuations(rows, tokens, conversations.access, ttl_s, lambda: secrets.randbits(130))
 
 
 def intake_of(
@@ -41,7 +43,7 @@ def intake_of(
     store: PostgresStore,
     conversations: Conversations,
     server_key: bytes,
-    continuations: Continuations | None = None,
+    continuations: Continuations,
 ) -> TurnIntake:
     """The way in of every turn in this process."""
     hashes, table = KeyedLinkHashes(server_key), PostgresLinkTable(pool, now)
@@ -60,7 +62,7 @@ def intake_of(
             DeliveryHashes(server_key),
             hashes,
             Fingerprints(server_key),
-            continuations or NoContinuations(),
+            continuations,
             account_of,
             ulid_now,
         )

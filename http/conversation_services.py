@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
+from ..commands.answers.continuations import KeyedContinuations
 from ..commands.answers.intake import TurnIntake
 from ..commands.conversations.clearances import Clearances
 from ..commands.conversations.handlers import Conversations
@@ -22,7 +23,7 @@ from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
 from ..infra.settings import Settings
-from .answer_services import intake_of
+from .answer_services import continuations_of, intake_of
 from .conversation_places import Places
 from .conversation_work import conversation_work
 from .delta_hub import DeltaHub
@@ -44,6 +45,7 @@ class ConversationServices(msgspec.Struct, frozen=True):
     hub: DeltaHub
     places: Places
     verify: Callable[[str], Awaitable[Caller]]
+    continuations: KeyedContinuations
 
 
 @contextlib.asynccontextmanager
@@ -69,9 +71,10 @@ async def conversing(
         keyring, places = work.scribe.keyring, Places(conversations)
         past = PostgresPast(pool)
         means = InspectMeans(dispatcher, work.scribe, admit, conversations.retention_of, clearance.version)
+        continuations = continuations_of(settings, pool, server_key, work.conversations)
         services = ConversationServices(
             work.conversations,
-            intake_of(settings, pool, store, work.conversations, server_key),
+            intake_of(settings, pool, store, work.conversations, server_key, continuations),
             Clearances(dispatcher, work.scribe, past, clearance),
             Inspections(means, work.conversations),
             past,
@@ -81,6 +84,7 @@ async def conversing(
             hub,
             places,
             verify,
+            continuations,
         )
         try:
             yield services, work.runner

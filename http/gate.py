@@ -23,6 +23,9 @@ BRIDGE_BATCH = "/v1/bridge/events"
 CONVERSATIONS = "/v1/conversations"
 """Routes below it have edge rules of their own (conversations.md, HTTP and SSE)."""
 
+CONTINUATIONS = "/v1/continuations/"
+"""Routes below it are about turns of conversations."""
+
 CONVERSATION_BODY_BYTES = 64 * 1024
 
 SCAN_THEMSELVES = frozenset({BRIDGE_BATCH, MCP})
@@ -105,7 +108,7 @@ class Gate:
                 raise Unauthenticated(NO_CREDENTIAL)
             token = cookie
         caller = await self._verifier.verify(token)
-        if caller.delegate is not None and scope["path"] not in FOR_DELEGATES and not is_conversation(scope):
+        if caller.delegate is not None and not _is_for_delegates(scope):
             raise Forbidden("A token that acts for somebody is for conversations only.")
         if bearer is None and scope["method"] not in SAFE_METHODS and not self._origins.may_use_cookie(headers):
             raise _RefusedError("bad_origin", "A session cookie changes things from the server's own pages only.")
@@ -175,6 +178,11 @@ class _RefusedError(Exception):
         self.code = code
         self.detail = detail
         self.headers = headers or []
+
+
+def _is_for_delegates(scope: HTTPScope) -> bool:
+    path = scope["path"]
+    return path in FOR_DELEGATES or path.startswith(CONTINUATIONS) or is_conversation(scope)
 
 
 def is_conversation(scope: HTTPScope) -> bool:

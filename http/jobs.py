@@ -9,11 +9,13 @@ from collections.abc import Sequence
 import msgspec
 import structlog
 
+from ..commands.answers.continuations import forget_all
 from ..commands.jobs import Job, Process, Sweep
 from ..infra.database import Database
-from ..infra.jobs.connector import jobs_pool
+from ..infra.jobs.connector import Pool, jobs_pool
 from ..infra.jobs.engine import POOL_SIZE, JobEngine
 from ..infra.jobs.outbox import Outbox
+from ..infra.postgres.continuation_rows import PostgresContinuationRows
 from ..infra.postgres.listen import Listener
 from ..infra.postgres.pool import make_pool, verify_role
 from ..infra.postgres.retention import purge_expired
@@ -60,7 +62,7 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
         if settings.channels:
             channels = await open_channels(settings, stack)
             deliveries = await delivery_work(settings, database, channels, pool, stop.is_set, stack, signals)
-        work = await _work(settings, database, redactor, metrics, deliveries, stack)
+        work = await _work(settings, database, pool, redactor, metrics, deliveries, stack)
         server = settings.server
         stack.enter_context(metrics_port.served(metrics, server.host, metrics_port.of_jobs(server)))
         engine = JobEngine(pool, database.listen_url, work.jobs, work.sweeps)
@@ -111,6 +113,7 @@ async def _follow(
 async def _work(
     settings: Settings,
     database: Database,
+    pool: Pool,
     redactor: Redactor,
     metrics: Metrics,
     deliveries: DeliveryWork | None,
@@ -132,6 +135,7 @@ async def _work(
             wrongs=gone.wrongs,
             challenges=gone.challenges,
         )
+        log.info("background turns forgotten", continuations=await forget_all(PostgresContinuationRows(pool)))
         await _purge(database)
 
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)

@@ -124,6 +124,14 @@ _MISSING = re.compile(r"Missing required \w+ parameter '([A-Za-z-]{1,64})'")
 log = structlog.get_logger(__name__)
 
 
+_HANDLE = re.compile(r"(?<!/ops)(/continuations/+)[^/]+")
+"""A path whose next part is a secret, also one that is not written as the route is."""
+
+
+def _without_token(path: str) -> str:
+    return _HANDLE.sub(r"\1{token}", path)
+
+
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """The body of every error. `errorId` is only in a 500: quote it to the operator."""
 
@@ -140,7 +148,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 def problem(code: str, detail: str, instance: str, **attributes: Any) -> tuple[int, bytes, dict[str, str]]:
     """Status, body and headers of a problem."""
-    status = STATUS.get(code, 500)
+    status, instance = STATUS.get(code, 500), _without_token(instance)
     body = {
         "type": f"urn:minutebook:problem:{code}",
         "title": TITLES.get(code, TITLES["internal"]),

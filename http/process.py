@@ -38,8 +38,10 @@ from .app import create_app
 from .bounds import dispatcher_bounds, now, room_means
 from .bridges import Bridges
 from .census import CensusCollector
+from .continuations import ContinuationDesk
 from .conversation_services import conversing
 from .delivery_services import channel_watch_of, operators_of
+from .delta_hub import DeltaHub
 from .limits import Limits
 from .live import Hub
 from .metrics import Metrics
@@ -137,9 +139,10 @@ async def serve_http(
             clearance,
             await operators_of(settings, database, pool, store, dispatcher, limits.admit, signals, stack),
             channel_watch_of(settings, pool),
+            ContinuationDesk(conversations),
         )
         metrics.issuers(verifier.key_ages)
-        metrics.gauges(_gauges(hub, dispatcher, listener, appender))
+        metrics.gauges(_gauges(hub, conversations.hub, dispatcher, listener, appender))
         metrics.census(CensusCollector(CensusTaker(pool, list(PROJECTIONS), settings.timeouts).take))
         own_port = metrics_port.of_http(settings.server)
         stack.enter_context(metrics_port.served(metrics, settings.server.host, own_port))
@@ -208,10 +211,11 @@ def _server(app: Any, drain_s: int) -> _Server:
 
 
 def _gauges(
-    hub: Hub, dispatcher: Dispatcher, listener: Listener, appender: Appender
+    hub: Hub, talks: DeltaHub, dispatcher: Dispatcher, listener: Listener, appender: Appender
 ) -> dict[str, tuple[str, Callable[[], float]]]:
     return {
         "streams": ("Open event streams.", lambda: hub.streams),
+        "conversation_followers": ("Who follow a conversation, or wait for a background turn.", lambda: talks.streams),
         "followed_rooms": ("Rooms with a viewer in this process.", lambda: hub.followed),
         "log_reads": ("Pages of the log that were read for viewers.", lambda: hub.log_reads),
         "commands_in_flight": ("Commands that wait for their answer.", lambda: dispatcher.in_flight),

@@ -17,6 +17,7 @@ from ..infra.postgres.store import PostgresStore
 from ..infra.postgres.view_reader import ViewReader
 from ..infra.settings import Settings
 from .bridges import Bridges
+from .continuations import ContinuationDesk
 from .conversation_services import ConversationServices
 from .limits import Limits
 from .live import Hub
@@ -42,3 +43,4 @@ class Services(msgspec.Struct, frozen=True):
     clearance: Clearance
     operators: Operators
     channel_watch: ChannelWatch
+    continuations: ContinuationDesk

@@ -86,6 +86,22 @@ class DeliverySettings(SecretSection, frozen=True):
         int,
         Meta(ge=1, le=100_000, description="Answers to one recipient an hour, those in the chat that asked left out."),
     ] = 60
+    continuation_ttl: Annotated[
+        str, Meta(description="How long the outcome of a background turn is told after its end; 1s to 30d.")
+    ] = "24h"
+    inbox_ttl: Annotated[
+        str, Meta(description="How long what lies in an inbox stays there, read or not; 1m to 365d.")
+    ] = "30d"
+
+    @property
+    def continuation_ttl_s(self) -> int:
+        """`continuationTtl` in seconds."""
+        return parse_duration(self.continuation_ttl)
+
+    @property
+    def inbox_ttl_s(self) -> int:
+        """`inboxTtl` in seconds."""
+        return parse_duration(self.inbox_ttl)
 
     @property
     def payload_keys(self) -> tuple[bytes, ...]:

@@ -28,6 +28,7 @@ _MEMBERS = ("nativeIds", "claim", "anyOf", "allOf", "python")
 def check_channels(settings: Settings) -> None:
     """Raises SettingsError with the key and what to do."""
     _check_payload_keys(settings)
+    _check_kept(settings)
     if settings.authorization.allowlist is not None:
         _check_allowlist("authorization.allowlist", settings.authorization.allowlist)
         if "inherit" in rules_in(settings.authorization.allowlist):
@@ -60,6 +61,20 @@ def effective_allowlist(channel: ChannelSettings, settings: Settings) -> Allowli
     """The allowlist of a receiving channel; `inherit` inside of rules still stands for that of [authorization]."""
     inherited = settings.authorization.allowlist
     return inherited if channel.allowlist == "inherit" and inherited is not None else channel.allowlist
+
+
+def _check_kept(settings: Settings) -> None:
+    delivery = settings.delivery
+    for name, text, least, most in (
+        ("continuationTtl", delivery.continuation_ttl, "1s", "30d"),
+        ("inboxTtl", delivery.inbox_ttl, "1m", "365d"),
+    ):
+        try:
+            is_right = parse_duration(least) <= parse_duration(text) <= parse_duration(most)
+        except ValueError:
+            is_right = False
+        if not is_right:
+            raise SettingsError(f"delivery.{name} must be a duration from {least} to {most}, such as 24h.")
 
 
 def _check_payload_keys(settings: Settings) -> None:

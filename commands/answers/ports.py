@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
 from ...domain.answers.target import FAN_OUT, ORIGINATING, ResponseTarget
 from ...domain.channels.messages import Address
 from ...domain.conversations.commands import SendTurn
+from ...domain.conversations.identity import Identity
 from ...domain.linking.events import LinkedEnd
 from ...domain.principals import Caller
 from ..mailbox import Answer
@@ -46,7 +47,7 @@ class Intake(Protocol):
 
 
 class Continuation(Struct, frozen=True, rename="camel"):
-    """Handle of a background turn, as its asker gets it. token: shown once here and never stored or logged."""
+    """Handle of a background turn, as its asker gets it. token: shown here alone, and never stored or logged."""
 
     token: str
     url: str
@@ -56,16 +57,101 @@ class Continuation(Struct, frozen=True, rename="camel"):
         """As it stands in answers, under `continuation`."""
         return {"token": self.token, "url": self.url, "expiresAt": self.expires_at}
 
+    def __repr__(self) -> str:
+        return f"Continuation(expires_at={self.expires_at!r})"
+
 
 class Continuations(Protocol):
     """Handles of background turns. Every method raises Unavailable."""
 
     async def begin(self, caller: Caller, conversation_id: str, envelope_id: str, origin: Origin) -> Continuation:
-        """The handle of the turn with that record id. Again: the same handle. To be called before the turn is sent."""
+        """The handle of the turn with that record id. Again: the same handle. To be called before the turn is sent, and
+        behind the checks of who sends it: one whose turn is never sent stays until its time is over.
+
+        Raises NotVisible for who has no part in the conversation, TooManyPending.
+        """
         ...
 
     async def end_all(self, tenant: str, account: str, end: LinkedEnd) -> int:
-        """End those that were begun from an end, since it is unlinked; how many had not ended."""
+        """End those that were begun from an end, since it is unlinked, and forget those that had ended; how many had
+        not. The same again changes nothing."""
+        ...
+
+
+EndStatus = Literal["completed", "failed", "cancelled", "expired"]
+UNLINKED = "unlinked"
+"""Reason of the end of one whose end was unlinked."""
+
+
+class TokenMaker(Protocol):
+    """Tokens, and what is stored of them. Pure."""
+
+    def token(self, tenant: str, who: Identity, conversation_id: str, envelope_id: str) -> str:
+        """43 characters of base64url, which nobody without the server's key can guess; the same for the same."""
+        ...
+
+    def handle(self, tenant: str, token: str) -> str:
+        """64 hex digits, of any text."""
+        ...
+
+
+class NewContinuation(Struct, frozen=True):
+    """What is stored of a handle. who: as their own token names them. open_s: its time while there is no end, ttl_s:
+    its time from then on."""
+
+    id: str
+    tenant: str
+    handle: str
+    who: Identity
+    stream_id: int
+    conversation_id: str
+    envelope_id: str
+    account: str
+    end: LinkedEnd | UnsetType
+    open_s: int
+    ttl_s: int
+
+
+class KeptContinuation(Struct, frozen=True):
+    """A handle as it stands. status: of its one end, None while there is none. turn, record_ord: as far as the log has
+    them; record_ord is that of the record which is the end, None where the end is none of the log's records.
+
+    is_due: its time is over and it has no end yet.
+    """
+
+    id: str
+    stream_id: int
+    conversation_id: str
+    envelope_id: str
+    turn: int | None
+    record_ord: int | None
+    status: EndStatus | None
+    reason: str
+    expires_at: datetime
+    is_due: bool = False
+
+
+class ContinuationRows(Protocol):
+    """Handles at rest, by the database's clock. Every method raises Unavailable."""
+
+    async def put(self, new: NewContinuation, most: int) -> datetime | None:
+        """When it expires, or when the same one does that was put before; None where its owner has `most` open ones."""
+        ...
+
+    async def find(self, tenant: str, handle: str, who: Identity) -> KeptContinuation | None:
+        """That person's, unless it was forgotten or may be: one look-up, whatever the reason that there is none."""
+        ...
+
+    async def expire(self, tenant: str, handle: str) -> None:
+        """Its end is that its time is over, where it is and no other end was first."""
+        ...
+
+    async def end_all(self, tenant: str, account: str, end: LinkedEnd, reason: str) -> int:
+        """See Continuations.end_all."""
+        ...
+
+    async def forget(self, limit: int) -> int:
+        """Expire what is due, and delete at most `limit` whose time after the end is over; how many were deleted."""
         ...
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ...domain.conversations.commands import (
     AddParticipant,
+    CancelTurn,
     CloseConversation,
     Command,
     InterruptTurn,
@@ -22,6 +23,7 @@ from ...domain.conversations.commands import (
 from ...domain.conversations.decide import (
     NOT_MAPPED,
     Received,
+    cancel_turn,
     close_conversation,
     interrupt_turn,
     send_turn,
@@ -169,6 +171,14 @@ class Conversations:
         """202 `{"seq", "chain"}`; nothing happens where no turn of the caller's runs or is about to."""
         seat = await self.access.seat(caller, conversation_id)
         return await self._receive(caller, conversation_id, seat, interrupt_turn, key, command, status=202)
+
+    async def cancel(self, caller: Caller, conversation_id: str, command: CancelTurn, key: str | None) -> Answer:
+        """202 `{"seq", "chain"}`; stops the turn of one message of the caller's own, whether it runs or waits.
+
+        Raises NotVisible, AlreadyEnded, RateLimited.
+        """
+        seat = await self.access.seat(caller, conversation_id)
+        return await self._receive(caller, conversation_id, seat, cancel_turn, key, command, status=202)
 
     async def close(self, caller: Caller, conversation_id: str, key: str | None) -> Answer:
         """200 `{"seq", "chain"}`; the running turn is interrupted, what waits is rejected, later commands get 410.

@@ -65,6 +65,12 @@ class InterruptTurn(Command, frozen=True):
     seen: Offset | UnsetType = UNSET
 
 
+class CancelTurn(Command, frozen=True):
+    """Of a background turn: stop the turn that the message with that id became, or will become."""
+
+    envelope_id: str
+
+
 class SeenTurn(Command, frozen=True):
     """POST .../turns/{turn}/seen: so much of the reply has been received."""
 

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from ..decisions import Decision, NewEvent
-from ..errors import Forbidden, Invalid, KeyReused, NotVisible, QueueFull, Sealed
+from ..errors import AlreadyEnded, Forbidden, Invalid, KeyReused, NotVisible, QueueFull, Sealed
 from ..principals import Principal
-from .commands import CloseConversation, InterruptTurn, SendTurn, StartConversation
+from .commands import CancelTurn, CloseConversation, InterruptTurn, SendTurn, StartConversation
 from .events import ConversationStarted, EnvelopeKind, EnvelopeReceived
 from .evolve import about_to_run
 from .identity import Identity, prefixed_digest
@@ -119,6 +119,29 @@ def interrupt_turn(conversation: Conversation, command: InterruptTurn, received:
     if turn is None or command.turn not in (UNSET, turn):
         return Decision()
     envelope = _envelope(conversation, received, "interrupt", received.fresh_id, turn=turn, seen=command.seen)
+    return Decision((NewEvent(envelope, received.actor),))
+
+
+def cancel_turn(conversation: Conversation, command: CancelTurn, received: Received) -> Decision:
+    """Stop the turn of one message of the caller's own. One that waits still gets its place, and ends there before its
+    model is asked; nothing happens where it will end without that.
+
+    Raises NotVisible, AlreadyEnded where the message waits no more and its turn does not run.
+    """
+    if not conversation.may_speak(received.asker):
+        raise NotVisible
+    running = conversation.running
+    if running is not None and running.id == command.envelope_id and running.asker == received.asker:
+        is_stopped, turn = len(running.interrupts) >= MAX_STOPS, running.turn
+    else:
+        waiting = next((each for each in conversation.queue if each.id == command.envelope_id), None)
+        if waiting is None or waiting.asker != received.asker:
+            raise AlreadyEnded("The turn has ended already.")
+        is_stopped, turn = bool(waiting.stopped_by), UNSET
+    if is_stopped or conversation.is_closing:
+        return Decision()
+    stops = command.envelope_id
+    envelope = _envelope(conversation, received, "interrupt", received.fresh_id, turn=turn, stops=stops)
     return Decision((NewEvent(envelope, received.actor),))
 
 

@@ -56,6 +56,7 @@ class EnvelopeReceived(Event, frozen=True, omit_defaults=True):
     id: sha256 over length-prefixed tenant, actor, on_behalf_of and message id. iat: milliseconds of Unix time.
     claims: of the sender's token, those that the settings name. edit_of: ord of the user record that this one edits.
     classes: what the sender adds. turn, seen: of an interrupt, the turn meant and the code points received of it.
+    stops: of an interrupt, the id of the message whose turn is meant, be it running or waiting.
     """
 
     type: ClassVar[str] = "envelope_received"
@@ -72,6 +73,7 @@ class EnvelopeReceived(Event, frozen=True, omit_defaults=True):
     classes: tuple[str, ...] | UnsetType = UNSET
     turn: int | UnsetType = UNSET
     seen: int | UnsetType = UNSET
+    stops: str | UnsetType = UNSET
     is_erased: bool = False
 
 

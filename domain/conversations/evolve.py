@@ -193,6 +193,8 @@ def interrupts(conversation: Conversation, waiting: Waiting, asker: Any) -> bool
 
 def _interrupted(conversation: Conversation, seq: int, event: EnvelopeReceived) -> Conversation:
     """The asker's own running turn; where none runs, the one that is about to."""
+    if event.stops is not UNSET:
+        return _stopped(conversation, seq, event)
     running = conversation.running
     if running is not None:
         is_meant = running.asker == event.asker and event.turn in (UNSET, running.turn)
@@ -204,6 +206,20 @@ def _interrupted(conversation: Conversation, seq: int, event: EnvelopeReceived) 
     if queue[place].asker == event.asker:
         queue[place] = replace(queue[place], stopped_by=seq)
     return replace(conversation, queue=tuple(queue))
+
+
+def _stopped(conversation: Conversation, seq: int, event: EnvelopeReceived) -> Conversation:
+    """The turn of one message of the asker's own: the running one, or one that waits."""
+    running = conversation.running
+    if running is not None and (running.id, running.asker) == (event.stops, event.asker):
+        return replace(conversation, running=_with_interrupt(running, seq))
+    queue = tuple(
+        replace(each, stopped_by=seq)
+        if (each.id, each.asker) == (event.stops, event.asker) and not (each.is_suspect or each.stopped_by)
+        else each
+        for each in conversation.queue
+    )
+    return replace(conversation, queue=queue)
 
 
 def about_to_run(conversation: Conversation) -> int | None:

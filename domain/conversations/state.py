@@ -47,7 +47,7 @@ class Waiting(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     is_signed: its MAC is ours; one that is not has no asker. is_suspect: it is not signed, or repeats an id, is older
     than the floor, or speaks for nobody who may: so many of those are recorded, and the others counted. stopped_by: seq
-    of an interrupt that came a moment before its turn began, 0 for none. is_removed: its asker was taken out of the
+    of an interrupt that came before its turn began, 0 for none. is_removed: its asker was taken out of the
     participants while it waited.
     """
 

@@ -1626,6 +1626,34 @@ $$;
 
 ALTER FUNCTION minutebook.note_answer() OWNER TO minutebook_owner;
 
+-- Name: note_continuation(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_continuation() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    p jsonb := NEW.payload;
+BEGIN
+    IF NEW.type = 'reply_recorded' THEN
+        UPDATE minutebook.continuations c SET record_ord = (p ->> 'ord')::bigint, ended_at = NEW.ts,
+            expires_at = NEW.ts + make_interval(secs => c.ttl_s), reason = coalesce(p ->> 'reason', ''),
+            status = CASE p ->> 'status' WHEN 'completed' THEN 'completed' WHEN 'interrupted' THEN 'cancelled' ELSE 'failed' END
+        WHERE c.stream_id = NEW.stream_id AND c.status IS NULL AND to_jsonb(c.turn) = p -> 'turn';
+    ELSIF p ->> 'status' = 'accepted' THEN
+        UPDATE minutebook.continuations c SET turn = (p ->> 'turn')::bigint
+        WHERE c.stream_id = NEW.stream_id AND c.envelope_id = p ->> 'id' AND c.status IS NULL;
+    ELSE
+        UPDATE minutebook.continuations c SET record_ord = (p ->> 'ord')::bigint, ended_at = NEW.ts, status = 'failed',
+            expires_at = NEW.ts + make_interval(secs => c.ttl_s), reason = coalesce(p ->> 'reason', '')
+        WHERE c.stream_id = NEW.stream_id AND c.envelope_id = p ->> 'id' AND c.status IS NULL;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_continuation() OWNER TO minutebook_owner;
+
 -- Name: note_conversation(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.note_conversation() RETURNS trigger
@@ -2639,6 +2667,35 @@ CREATE TABLE minutebook.channel_pauses (
 
 ALTER TABLE minutebook.channel_pauses OWNER TO minutebook_owner;
 
+-- Name: continuations; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.continuations (
+    id text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    tenant text NOT NULL,
+    handle text NOT NULL,
+    actor text NOT NULL,
+    on_behalf_of text NOT NULL,
+    stream_id bigint NOT NULL,
+    conversation_id text NOT NULL,
+    envelope_id text NOT NULL,
+    account text NOT NULL,
+    channel text NOT NULL,
+    native text NOT NULL,
+    turn bigint,
+    record_ord bigint,
+    status text,
+    reason text DEFAULT ''::text NOT NULL,
+    ttl_s integer NOT NULL,
+    begun_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    ended_at timestamp with time zone,
+    expires_at timestamp with time zone NOT NULL,
+    CONSTRAINT continuations_status_known CHECK ((status = ANY (ARRAY['completed'::text, 'failed'::text, 'cancelled'::text, 'expired'::text])))
+)
+WITH (fillfactor='70');
+
+ALTER TABLE minutebook.continuations OWNER TO minutebook_owner;
+
 -- Name: conversation_participants; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.conversation_participants (
@@ -3298,6 +3355,16 @@ ALTER TABLE ONLY minutebook.channel_paces
 ALTER TABLE ONLY minutebook.channel_pauses
     ADD CONSTRAINT channel_pauses_pkey PRIMARY KEY (channel);
 
+-- Name: continuations continuations_handle; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.continuations
+    ADD CONSTRAINT continuations_handle UNIQUE (tenant, handle);
+
+-- Name: continuations continuations_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.continuations
+    ADD CONSTRAINT continuations_pkey PRIMARY KEY (id);
+
 -- Name: conversation_participants conversation_participants_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.conversation_participants
@@ -3525,6 +3592,30 @@ CREATE INDEX answers_due ON minutebook.answers USING btree (due_at) WHERE (due_a
 -- Name: answers_untaken; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX answers_untaken ON minutebook.answers USING btree (created_at) WHERE (user_seq IS NULL);
+
+-- Name: continuations_by_tenant; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX continuations_by_tenant ON minutebook.continuations USING btree (tenant, begun_at, id);
+
+-- Name: continuations_expire; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX continuations_expire ON minutebook.continuations USING btree (expires_at);
+
+-- Name: continuations_of_account; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX continuations_of_account ON minutebook.continuations USING btree (tenant, account);
+
+-- Name: continuations_of_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX continuations_of_stream ON minutebook.continuations USING btree (stream_id);
+
+-- Name: continuations_open; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX continuations_open ON minutebook.continuations USING btree (stream_id, envelope_id) WHERE (status IS NULL);
+
+-- Name: continuations_open_of; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX continuations_open_of ON minutebook.continuations USING btree (tenant, actor, on_behalf_of) WHERE (status IS NULL);
 
 -- Name: conversation_participants_by_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -3776,6 +3867,12 @@ CREATE TRIGGER events_note_answer AFTER INSERT ON minutebook.events FOR EACH ROW
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_answer;
 
+-- Name: events events_note_continuation; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_continuation AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['user_recorded'::text, 'reply_recorded'::text]))) EXECUTE FUNCTION minutebook.note_continuation();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_continuation;
+
 -- Name: events events_note_conversation; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_note_conversation AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['envelope_received'::text, 'reply_recorded'::text, 'conversation_started'::text]))) EXECUTE FUNCTION minutebook.note_conversation();
@@ -3868,6 +3965,11 @@ CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF sta
 
 ALTER TABLE ONLY minutebook.answers
     ADD CONSTRAINT answers_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: continuations continuations_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.continuations
+    ADD CONSTRAINT continuations_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: conversation_participants conversation_participants_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -4255,6 +4357,10 @@ REVOKE ALL ON FUNCTION minutebook.note_account() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.note_answer() FROM PUBLIC;
 
+-- Name: FUNCTION note_continuation(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_continuation() FROM PUBLIC;
+
 -- Name: FUNCTION note_conversation(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.note_conversation() FROM PUBLIC;
@@ -4503,6 +4609,58 @@ GRANT SELECT ON TABLE minutebook.channel_paces TO minutebook_auditor;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.channel_pauses TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.channel_pauses TO minutebook_auditor;
+
+-- Name: TABLE continuations; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE ON TABLE minutebook.continuations TO minutebook_app;
+
+-- Name: COLUMN continuations.id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(id) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.stream_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(stream_id) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.conversation_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(conversation_id) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.turn; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(turn) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.status; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(status) ON TABLE minutebook.continuations TO minutebook_app;
+GRANT SELECT(status) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.reason; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(reason) ON TABLE minutebook.continuations TO minutebook_app;
+GRANT SELECT(reason) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.begun_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(begun_at) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.ended_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(ended_at) ON TABLE minutebook.continuations TO minutebook_app;
+GRANT SELECT(ended_at) ON TABLE minutebook.continuations TO minutebook_auditor;
+
+-- Name: COLUMN continuations.expires_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(expires_at) ON TABLE minutebook.continuations TO minutebook_app;
+GRANT SELECT(expires_at) ON TABLE minutebook.continuations TO minutebook_auditor;
 
 -- Name: TABLE conversation_participants; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

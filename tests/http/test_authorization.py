@@ -33,6 +33,8 @@ TALK = "/v1/conversations/{conversation_id}"
 
 OPS = "/v1/ops/deliveries"
 
+CONTINUATION = "/v1/continuations/{token}"
+
 # A column a caller, in the order above: a status, or the code of a refusal that says more.
 # gone: 403 run_not_live. cli: 403 client_not_allowed.
 TABLE: dict[tuple[str, str], str] = {
@@ -88,6 +90,8 @@ TABLE: dict[tuple[str, str], str] = {
         "401 404 404 404 conflict 404 404 404 404 404 404 404 conflict 404"
     ),
     ("POST", f"{TALK}/close"): "401 404 404 404 200 404 404 404 404 404 404 404 200 404",
+    ("GET", CONTINUATION): "401 404 404 404 404 404 404 404 404 404 404 404 404 404",
+    ("DELETE", CONTINUATION): "401 404 404 404 404 404 404 404 404 404 404 404 404 404",
     ("GET", OPS): "401 403 403 403 403 403 403 403 403 403 403 403 403 200",
     ("GET", f"{OPS}/{{delivery_id}}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("POST", f"{OPS}/{{delivery_id}}/replay"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
@@ -138,6 +142,7 @@ UNKNOWN = {
     "ref": 9_999_999,
     "approval_id": "01J00000000000000000000000",
     "delivery_id": "deli" * 6 + "aa",
+    "token": "t0ken" * 8,
 }
 """What stands in paths beside room, run and conversation: nothing of it is there but the turn, and its question."""
 
@@ -229,7 +234,7 @@ def scene(server: LiveServer) -> Scene:
 def routes(tmp_path: Path) -> set[tuple[str, str]]:
     """What the application routes, but for HEAD and OPTIONS, which follow from the others."""
     nothing = cast("Any", None)
-    services = Services(Settings(data_dir=tmp_path), *[nothing] * 15)
+    services = Services(Settings(data_dir=tmp_path), *[nothing] * (len(Services.__struct_fields__) - 1))
     router = make_router(services, nothing, serves_metrics=True)
     return {
         (method, route.path_format)
@@ -375,7 +380,7 @@ def test_a_token_that_acts_for_somebody_is_for_conversations_alone(server: LiveS
     for method, path in TABLE:
         for caller, client in tokens.items():
             answer = msgspec.structs.replace(scene, clients={caller: client}).send(method, path, caller)
-            if "{conversation_id}" in path:
+            if "{conversation_id}" in path or path == CONTINUATION:
                 assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), (method, path)
             elif path == "/v1/conversations":
                 assert answer.status_code == (200 if method == "GET" else 403), (method, path)

@@ -22,7 +22,7 @@ from minutebook.domain.events import Event
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "conversations"
 SAMPLES = (*CONVERSATION_SAMPLES, *TURN_SAMPLES)
-LATER = {"context_decided": {"hidden"}, "attempt_started": {"asker"}}
+LATER = {"context_decided": {"hidden"}, "attempt_started": {"asker"}, "envelope_received": {"stops"}}
 """Members that came after the file was written, and that what was stored before does not have."""
 
 STREAM = "conversation:" + "conv" * 6 + "ab"

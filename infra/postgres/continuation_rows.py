@@ -1,0 +1,110 @@
+"""Handles of background turns at rest; the log's transactions write their ends (functions/55_note_continuation.sql)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from msgspec import UNSET
+from psycopg_pool import AsyncConnectionPool
+
+from ...commands.answers.ports import KeptContinuation, NewContinuation
+from ...domain.conversations.identity import Identity
+from ...domain.linking.events import LinkedEnd
+from .identities import columns
+from .reads import fetch
+
+_COUNT = """
+SELECT count(*) FROM (SELECT FROM minutebook.continuations c
+    WHERE c.actor = %s AND c.tenant = %s AND c.on_behalf_of = %s AND c.status IS NULL LIMIT %s) o
+"""
+_PUT = """
+INSERT INTO minutebook.continuations (id, tenant, handle, actor, on_behalf_of, stream_id, conversation_id, envelope_id,
+    account, channel, native, ttl_s, expires_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp() + make_interval(secs => %s))
+ON CONFLICT ON CONSTRAINT continuations_handle DO NOTHING RETURNING expires_at
+"""
+_EXPIRES = "SELECT c.expires_at FROM minutebook.continuations c WHERE c.tenant = %s AND c.handle = %s"
+_FIND = """
+SELECT c.id, c.stream_id, c.conversation_id, c.envelope_id, c.turn, c.record_ord, c.status, c.reason, c.expires_at,
+    c.expires_at <= clock_timestamp()
+FROM minutebook.continuations c
+WHERE c.tenant = %s AND c.handle = %s AND c.actor = %s AND c.on_behalf_of = %s
+  AND (c.status IS NULL OR c.expires_at > clock_timestamp())
+"""
+_EXPIRED = (
+    "UPDATE minutebook.continuations c SET status = 'expired', ended_at = c.expires_at,"
+    " expires_at = c.expires_at + make_interval(secs => c.ttl_s)"
+    " WHERE c.status IS NULL AND c.expires_at <= clock_timestamp()"
+)
+_EXPIRE = f"{_EXPIRED} AND c.tenant = %s AND c.handle = %s RETURNING true"
+_EXPIRE_SOME = (
+    f"{_EXPIRED} AND c.id IN (SELECT o.id FROM minutebook.continuations o WHERE o.status IS NULL"  # noqa: S608 - constants only
+    " AND o.expires_at <= clock_timestamp() LIMIT %s) RETURNING true"
+)
+_OF_END = "c.tenant = %s AND c.account = %s AND c.channel = %s AND c.native = %s"
+_FORGET_ENDED = (
+    f"DELETE FROM minutebook.continuations c WHERE {_OF_END} AND c.status IS NOT NULL AND c.reason <> %s"  # noqa: S608 - as above
+    " RETURNING true"
+)
+_END_ALL = (
+    "UPDATE minutebook.continuations c SET status = 'cancelled', ended_at = clock_timestamp(),"  # noqa: S608 - as above
+    " expires_at = clock_timestamp() + make_interval(secs => c.ttl_s), reason = %s"
+    f" WHERE {_OF_END} AND c.status IS NULL RETURNING true"
+)
+_FORGET = """
+DELETE FROM minutebook.continuations c WHERE c.id IN (
+    SELECT o.id FROM minutebook.continuations o
+    WHERE o.status IS NOT NULL AND o.expires_at <= clock_timestamp() ORDER BY o.expires_at LIMIT %s) RETURNING true
+"""
+
+
+class PostgresContinuationRows:
+    """ContinuationRows of commands/answers/ports.py over a pool of the app role."""
+
+    def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
+        self._pool = pool
+
+    async def put(self, new: NewContinuation, most: int) -> datetime | None:
+        """See ContinuationRows.put. One that is there already is found first, so that a full house still answers it."""
+        known = await fetch(self._pool, _EXPIRES, (new.tenant, new.handle))
+        if known:
+            return known[0][0]
+        actor, tenant, on_behalf_of = columns(new.who)
+        ((opened,),) = await fetch(self._pool, _COUNT, (actor, tenant, on_behalf_of, most))
+        if opened >= most:
+            return None
+        end = ("", "") if new.end is UNSET else (new.end.channel, new.end.native)
+        whose = (new.id, new.tenant, new.handle, actor, on_behalf_of)
+        about = (new.stream_id, new.conversation_id, new.envelope_id, new.account, *end, new.ttl_s, new.open_s)
+        made = await fetch(self._pool, _PUT, (*whose, *about))
+        # Somebody may have put the same one meanwhile.
+        rows = made or await fetch(self._pool, _EXPIRES, (new.tenant, new.handle))
+        return rows[0][0] if rows else None
+
+    async def find(self, tenant: str, handle: str, who: Identity) -> KeptContinuation | None:
+        """See ContinuationRows.find."""
+        actor, _, on_behalf_of = columns(who)
+        rows = await fetch(self._pool, _FIND, (tenant, handle, actor, on_behalf_of))
+        if not rows:
+            return None
+        *kept, is_over = rows[0]
+        found = KeptContinuation(*kept)
+        return KeptContinuation(*kept, is_due=is_over and found.status is None)
+
+    async def expire(self, tenant: str, handle: str) -> None:
+        """See ContinuationRows.expire."""
+        await fetch(self._pool, _EXPIRE, (tenant, handle))
+
+    async def end_all(self, tenant: str, account: str, end: LinkedEnd, reason: str) -> int:
+        """See ContinuationRows.end_all."""
+        whose = (tenant, account, end.channel, end.native)
+        ended = len(await fetch(self._pool, _END_ALL, (reason, *whose)))
+        await fetch(self._pool, _FORGET_ENDED, (*whose, reason))
+        return ended
+
+    async def forget(self, limit: int) -> int:
+        """See ContinuationRows.forget."""
+        await fetch(self._pool, _EXPIRE_SOME, (limit,))
+        return len(await fetch(self._pool, _FORGET, (limit,)))
