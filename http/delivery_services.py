@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 import contextlib
+import random
+from collections.abc import AsyncGenerator, Mapping
 
+from msgspec import Struct
 from ulid_transform import ulid_now
 
 from ..commands.beside import Admit
+from ..commands.channels.ports import Channel
+from ..commands.deliveries.bulk import BulkPlans
 from ..commands.deliveries.operators import Operators
+from ..commands.deliveries.pausing import Pausing
+from ..commands.deliveries.ports import permit_all
+from ..commands.deliveries.reconcile import Reconciling
+from ..commands.deliveries.sending import Means
 from ..commands.deliveries.watching import ChannelWatch
 from ..commands.dispatcher import Dispatcher
+from ..commands.ports import no_redaction
 from ..commands.signals import Signals
+from ..infra.channels.setup import payload_codec
 from ..infra.database import Database
 from ..infra.jobs.connector import jobs_pool
 from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.postgres.delivery_board import PostgresBoard
+from ..infra.postgres.delivery_bulk import PostgresBulk
 from ..infra.postgres.delivery_payloads import PostgresPayloads
+from ..infra.postgres.delivery_rows import PostgresDeliveryRows, PostgresHeads
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
 from .bounds import now
 from .delivery_terms import terms_of
+from .delivery_work import open_channels
 
 WAKERS = 1
 """Connections at most that wake lanes; none is held while nobody replays."""
 
 
-async def operators_of(
+class Operating(Struct, frozen=True):
+    """What operators see and do beside single deliveries."""
+
+    watch: ChannelWatch
+    pausing: Pausing
+    bulk: BulkPlans
+    reconciling: Reconciling
+
+
+async def operating_of(
     settings: Settings,
     database: Database,
     pool: Pool,
@@ -35,7 +58,7 @@ async def operators_of(
     admit: Admit,
     signals: Signals,
     stack: contextlib.AsyncExitStack,
-) -> Operators:
+) -> tuple[Operators, Operating]:
     """The operators of this process, whether channels are configured or not: deliveries outlive their channel's
     settings. What it opens is closed by `stack`."""
     jobs = jobs_pool(
@@ -46,20 +69,31 @@ async def operators_of(
     )
     await jobs.open()
     stack.push_async_callback(jobs.close)
-    return Operators(
-        PostgresBoard(pool),
+    board, rows, payloads = PostgresBoard(pool), PostgresDeliveryRows(pool), PostgresPayloads(pool)
+    queue, terms = PostgresLaneQueue(jobs), terms_of(settings)
+    watch = ChannelWatch(board, {name: each.tenant for name, each in settings.channels.items()})
+    means = Means(
         store,
-        dispatcher,
-        PostgresPayloads(pool),
-        PostgresLaneQueue(jobs),
-        terms_of(settings),
-        now,
+        rows,
+        PostgresHeads(rows),
+        payloads,
+        payload_codec(settings, no_redaction),  # nothing is encoded here
+        {},
+        terms,
+        permit_all,  # nothing is sent from here
+        random.random,
         ulid_now,
-        admit,
-        signals,
     )
 
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncGenerator[Mapping[str, Channel]]:
+        async with contextlib.AsyncExitStack() as meanwhile:
+            yield await open_channels(settings, meanwhile)
 
-def channel_watch_of(settings: Settings, pool: Pool) -> ChannelWatch:
-    """What shows operators the configured channels of their tenant."""
-    return ChannelWatch(PostgresBoard(pool), {name: each.tenant for name, each in settings.channels.items()})
+    operators = Operators(board, store, dispatcher, payloads, queue, terms, now, ulid_now, admit, signals)
+    return operators, Operating(
+        watch,
+        Pausing(watch, store, dispatcher, rows, queue, now, ulid_now, admit),
+        BulkPlans(PostgresBulk(pool), rows, store, dispatcher, now, ulid_now, admit),
+        Reconciling(board, rows, payloads, means, opened, admit),
+    )

@@ -1,4 +1,4 @@
-"""Deliveries in the process of jobs: an engine for the lanes, the sweep, and what retention asks of them."""
+"""Deliveries in the process of jobs: an engine for the lanes, the sweeps, and what retention asks of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from msgspec import Struct
 from ulid_transform import ulid_now
 
 from ..commands.channels.ports import Channel
+from ..commands.deliveries import bulk_run
+from ..commands.deliveries.bulk_run import BulkMeans, BulkRunner
 from ..commands.deliveries.keeping import Keeping, Kept
 from ..commands.deliveries.lane import LaneWorker
 from ..commands.deliveries.ports import Permit, permit_all
@@ -26,6 +28,7 @@ from ..infra.jobs.engine import JobEngine
 from ..infra.jobs.lanes import LANE_CONCURRENCY, LaneJob, PostgresLaneQueue
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.delivery_board import PostgresBoard
+from ..infra.postgres.delivery_bulk import PostgresBulk
 from ..infra.postgres.delivery_gates import PostgresGates
 from ..infra.postgres.delivery_payloads import PostgresPayloads
 from ..infra.postgres.delivery_rows import PostgresDeliveryRows, PostgresHeads
@@ -40,9 +43,10 @@ SWEEP_LIMIT_S = 14.0
 
 
 class DeliveryWork(Struct, frozen=True):
-    """engine: runs the lanes. sweeps: for the process's own engine. keep: for the retention job."""
+    """engine: runs the lanes; None where no channel is configured. sweeps: for the process's own engine. keep: for the
+    retention job."""
 
-    engine: JobEngine
+    engine: JobEngine | None
     sweeps: tuple[Sweep, ...]
     keep: Callable[[], Awaitable[Kept]]
 
@@ -70,10 +74,14 @@ async def delivery_work(
     signals: Signals,
     permit: Permit = permit_all,
 ) -> DeliveryWork:
-    """Open what it needs, to be closed by `stack`; the channels are open, and the role of `database` is verified."""
+    """Open what it needs, to be closed by `stack`; the channels are open, and the role of `database` is verified.
+
+    Deliveries outlive their channels in the settings: without any, what is left of them is ended, kept and purged.
+    """
     pool = make_pool(
         database.url("app"),
         "app",
+        min_size=1 if channels else 0,
         max_size=POOL_SIZE,
         statement_timeout_ms=settings.database.statement_timeout_ms,
         name="deliveries",
@@ -100,10 +108,16 @@ async def delivery_work(
         signals,
     )
     worker = LaneWorker(means, PostgresGates(pool), queue, is_stopping)
-    engine = JobEngine(jobs, database.listen_url, [LaneJob(worker.drain)], concurrency=LANE_CONCURRENCY)
+    lanes = JobEngine(jobs, database.listen_url, [LaneJob(worker.drain)], concurrency=LANE_CONCURRENCY)
+    bulk = PostgresBulk(pool)
+    runner = BulkRunner(BulkMeans(bulk, store, rows, payloads, queue, means.terms, ulid_now), is_stopping)
 
     async def sweep() -> None:
         await sweep_lanes(rows, queue, means)
 
-    keeping = Keeping(PostgresBoard(pool), payloads, store)
-    return DeliveryWork(engine, (Sweep("lanes", SWEEP_EVERY_S, sweep, SWEEP_LIMIT_S),), keeping.run)
+    sweeps = (
+        Sweep("lanes", SWEEP_EVERY_S, sweep, SWEEP_LIMIT_S),
+        Sweep("bulk", bulk_run.SWEEP_EVERY_S, runner.sweep),
+    )
+    keeping = Keeping(PostgresBoard(pool), payloads, store, bulk)
+    return DeliveryWork(lanes if channels else None, sweeps, keeping.run)

@@ -58,10 +58,8 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
         pool = jobs_pool(database.url("app"), max_size=POOL_SIZE, statement_timeout_ms=timeout_ms)
         await pool.open(wait=True)
         stack.push_async_callback(pool.close)
-        deliveries = None
-        if settings.channels:
-            channels = await open_channels(settings, stack)
-            deliveries = await delivery_work(settings, database, channels, pool, stop.is_set, stack, signals)
+        channels = await open_channels(settings, stack)
+        deliveries = await delivery_work(settings, database, channels, pool, stop.is_set, stack, signals)
         work = await _work(settings, database, pool, redactor, metrics, deliveries, stack)
         server = settings.server
         stack.enter_context(metrics_port.served(metrics, server.host, metrics_port.of_jobs(server)))
@@ -71,7 +69,7 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
         drain_s = max(0.0, settings.server.drain_seconds - CUT_OFF_S)
         async with asyncio.TaskGroup() as running:
             running.create_task(engine.run(stop, drain_s))
-            if deliveries is not None:
+            if deliveries.engine is not None:
                 running.create_task(deliveries.engine.run(stop, drain_s))
 
 
@@ -116,7 +114,7 @@ async def _work(
     pool: Pool,
     redactor: Redactor,
     metrics: Metrics,
-    deliveries: DeliveryWork | None,
+    deliveries: DeliveryWork,
     stack: contextlib.AsyncExitStack,
 ) -> Work:
     """Put together what this process does. Whatever it opens is closed by `stack`."""
@@ -124,9 +122,8 @@ async def _work(
     conversations = await conversation_sweeps(settings, database, stack)
 
     async def retention() -> None:
-        if deliveries is not None:
-            kept = await deliveries.keep()
-            log.info("payloads forgotten and deliveries sealed", payloads=kept.payloads, sealed=kept.sealed)
+        kept = await deliveries.keep()
+        log.info("payloads forgotten and deliveries sealed", payloads=kept.payloads, sealed=kept.sealed, ids=kept.bulk)
         gone = await keep_ends(settings, database)
         log.info(
             "ends and what is over of links forgotten",
@@ -139,8 +136,7 @@ async def _work(
         await _purge(database)
 
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)
-    beside = () if deliveries is None else deliveries.sweeps
-    return Work(rooms.processes, rooms.jobs, (*rooms.sweeps, *conversations, *beside, purge))
+    return Work(rooms.processes, rooms.jobs, (*rooms.sweeps, *conversations, *deliveries.sweeps, purge))
 
 
 async def _purge(database: Database) -> None:

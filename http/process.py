@@ -40,7 +40,7 @@ from .bridges import Bridges
 from .census import CensusCollector
 from .continuations import ContinuationDesk
 from .conversation_services import conversing
-from .delivery_services import channel_watch_of, operators_of
+from .delivery_services import operating_of
 from .delta_hub import DeltaHub
 from .limits import Limits
 from .live import Hub
@@ -137,8 +137,7 @@ async def serve_http(
             metrics,
             conversations,
             clearance,
-            await operators_of(settings, database, pool, store, dispatcher, limits.admit, signals, stack),
-            channel_watch_of(settings, pool),
+            *await operating_of(settings, database, pool, store, dispatcher, limits.admit, signals, stack),
             ContinuationDesk(conversations),
         )
         metrics.issuers(verifier.key_ages)

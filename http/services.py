@@ -10,7 +10,6 @@ import msgspec
 from ..commands.attendance import Attendance
 from ..commands.conversations.ports import Clearance
 from ..commands.deliveries.operators import Operators
-from ..commands.deliveries.watching import ChannelWatch
 from ..commands.rooms import Rooms
 from ..infra.postgres.export_reader import ExportReader
 from ..infra.postgres.store import PostgresStore
@@ -19,6 +18,7 @@ from ..infra.settings import Settings
 from .bridges import Bridges
 from .continuations import ContinuationDesk
 from .conversation_services import ConversationServices
+from .delivery_services import Operating
 from .limits import Limits
 from .live import Hub
 from .metrics import Metrics
@@ -42,5 +42,5 @@ class Services(msgspec.Struct, frozen=True):
     conversations: ConversationServices
     clearance: Clearance
     operators: Operators
-    channel_watch: ChannelWatch
+    operating: Operating
     continuations: ContinuationDesk

@@ -22,6 +22,9 @@ BATCH = 32
 DRAIN_S = 10.0
 """After so much time a lane begins no send any more, and asks to be woken again: others wait for its worker."""
 
+GATE_S = 1.0
+"""So long what the gate said holds for deliveries that were read with it."""
+
 SOON_S = 15.0
 """What is due within this time the lane wakes itself for; the sweep finds the rest."""
 
@@ -66,6 +69,7 @@ class _Drain:
         self._time = asyncio.get_running_loop().time
         self._until = self._time() + DRAIN_S
         self._told_at = (_NEVER, 0.0)
+        self._gate_until = self._until
         self._waiting: deque[tuple[Due, list[StoredEvent]]] = deque()
         self._sender = Sender(means, self._now)
         self._moved = -1
@@ -82,6 +86,7 @@ class _Drain:
                 return None
             if self._time() >= self._until:
                 return 0
+            self._ask_again()
             if not self._waiting:
                 if self._wait_s is not None:
                     return self._wait_s
@@ -98,6 +103,12 @@ class _Drain:
             if pushed is not None:
                 await self._tell(due, pushed)
 
+    def _ask_again(self) -> None:
+        """After slow sends, what waits behind them is asked for again, with the gate."""
+        if self._waiting and self._time() >= self._gate_until:
+            self._waiting.clear()
+            self._wait_s, self._moved = None, -1
+
     async def _fetch(self) -> Look:
         """Read the next deliveries, as many as the destination's breaker and the channel's pace let go."""
         look = await self._means.rows.look(self._lane, BATCH)
@@ -106,7 +117,8 @@ class _Drain:
         if not due:
             return look
         terms = self._means.terms(due[0].channel)
-        gate = await self._gates.pass_(due[0].channel, self._destination, terms.policy.lease_s)
+        gate = await self._gates.pass_(due[0].tenant, due[0].channel, self._destination, terms.policy.lease_s)
+        self._gate_until = self._time() + GATE_S
         due = await self._let_go(gate, due, terms.rate)
         streams = await self._means.rows.events_of([each.stream_id for each in due])
         self._waiting.extend((each, streams[each.stream_id]) for each in due if each.stream_id in streams)

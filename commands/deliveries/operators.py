@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import structlog
 from msgspec import UNSET, Struct, UnsetType
 
 from ...domain.decisions import Decision
@@ -31,6 +32,8 @@ OPERATORS = "agents-operator"
 """The group whose members see and mend deliveries of their tenant."""
 
 MAX_REASON_CHARS = 500
+
+log = structlog.get_logger(__name__)
 
 
 class ReplayDelivery(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -121,7 +124,7 @@ class Operators:
         check_operator(caller)
         if not 1 <= limit <= PAGE:
             raise Invalid.at("$.limit", f"must be 1 to {PAGE}")
-        before = None if cursor is None else _place(cursor)
+        before = None if cursor is None else place_of(cursor)
         rows = await self._board.page(caller.tenant, wanted, before, limit + 1)
         more = str(rows[limit - 1].stream_id) if len(rows) > limit else None
         return DeliveryPage([_view(row) for row in rows[:limit]], more)
@@ -153,7 +156,7 @@ class Operators:
         policy = self._terms(row.channel).policy
 
         def decide(state: Delivery) -> Decision:
-            _check_reason(command.reason)
+            check_reason(command.reason)
             return replay(state, self._now(), policy, caller.principal, resend_unknown=command.resend_unknown)
 
         try:
@@ -170,7 +173,7 @@ class Operators:
         row = await self._own(caller, delivery_id)
 
         def decide(state: Delivery) -> Decision:
-            _check_reason(command.reason)
+            check_reason(command.reason)
             return cancel(state, command.reason, self._now(), caller.principal)
 
         return await self._run(caller, row, "revoke_delivery", command, key, decide)
@@ -178,9 +181,12 @@ class Operators:
     async def purge(self, caller: Caller, delivery_id: str, command: PurgeDelivery, key: str | None) -> Answer:
         """202 `{"seq", "state"}`: the payload is gone when this returns. Raises Forbidden, NotVisible, KeyReused."""
         row = await self._own(caller, delivery_id)
+        head = await self._store.head(stream_of(delivery_id))
+        if head is not None and head.sealed:
+            return await self._forget_sealed(caller, row, head, command)
 
         def decide(state: Delivery) -> Decision:
-            _check_reason(command.reason)
+            check_reason(command.reason)
             return purge(state, command.reason, self._now(), caller.principal)
 
         answer = await self._run(caller, row, "purge_delivery", command, key, decide)
@@ -189,6 +195,15 @@ class Operators:
 
     def _told(self, row: Listed, outcome: str, reason: str) -> None:
         self._signals.tell("replay", row.channel, outcome, reason, correlation_id=row.correlation_id)
+
+    async def _forget_sealed(self, caller: Caller, row: Listed, head: Head, command: PurgeDelivery) -> Answer:
+        """A stream that takes no event any more says nothing of it; its payload goes all the same."""
+        self._admit(caller)()
+        check_reason(command.reason)
+        await self._payloads.forget([row.delivery_id])
+        log.info("the payload of a sealed delivery is purged", delivery=row.delivery_id, tenant=caller.tenant)
+        fields = {"seq": head.version, "chain": head.chain, "state": row.state}
+        return Answer(202, fields, is_replay=False, seq=head.version)
 
     async def _run(
         self,
@@ -232,7 +247,8 @@ def check_operator(caller: Caller) -> None:
         raise Forbidden(f"Only members of {OPERATORS} see deliveries.")
 
 
-def _check_reason(reason: str) -> None:
+def check_reason(reason: str) -> None:
+    """Raises Invalid."""
     if not 1 <= len(reason.strip()) <= MAX_REASON_CHARS:
         raise Invalid.at("$.reason", f"must be 1 to {MAX_REASON_CHARS} characters")
 
@@ -244,7 +260,8 @@ def _after(state: Delivery, decided: Decided) -> Status:
     return state.status
 
 
-def _place(cursor: str) -> int:
+def place_of(cursor: str) -> int:
+    """The place that a cursor names. Raises InvalidCursor."""
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19 and str(int(cursor)) == cursor):
         raise InvalidCursor("The cursor is none of this list; begin without one.")
     return int(cursor)

@@ -87,6 +87,7 @@ class Due(Struct, frozen=True):
     delivery_id: str
     channel: str
     behind: str | None
+    tenant: str
 
 
 class Gate(Struct, frozen=True):
@@ -131,6 +132,10 @@ class Rows(Protocol):
         """Deliveries whose time is over and which nobody is sending, whatever holds their lane back."""
         ...
 
+    async def without_channel(self, names: Sequence[str], quiet_s: float, limit: int) -> Look:
+        """Deliveries of other channels than these that nobody is sending and to which nothing happened for so long."""
+        ...
+
     async def release_orders(self) -> None:
         """Let go whose head has waited for its window."""
         ...
@@ -139,7 +144,7 @@ class Rows(Protocol):
 class Gates(Protocol):
     """Breakers, pauses and paces: of all processes."""
 
-    async def pass_(self, channel: str, destination: str, lease_s: float) -> Gate:
+    async def pass_(self, tenant: str, channel: str, destination: str, lease_s: float) -> Gate:
         """Whether to send now. Who is answered `probe` has it alone for `lease_s`."""
         ...
 
@@ -149,14 +154,6 @@ class Gates(Protocol):
 
     async def take(self, channel: str, rate: float, wanted: int) -> tuple[int, float]:
         """How many of `wanted` sends the channel's pace allows now, and after how many seconds there is another."""
-        ...
-
-    async def pause(self, channel: str, reason: str, actor: str, until: datetime | None) -> None:
-        """Stop a channel; again: with the new reason and end."""
-        ...
-
-    async def resume(self, channel: str) -> bool:
-        """Let it go on; whether it was stopped."""
         ...
 
 
@@ -223,13 +220,16 @@ class Listed(Struct, frozen=True):
 
 class Standing(Struct, frozen=True):
     """How a channel does. waiting: deliveries that have not ended, the oldest one planned at `oldest`. shut: breakers
-    that are, the first of which lets a probe through at `retry_at`."""
+    that are, the first of which lets a probe through at `retry_at`. pause: the code of its reason, None where it is not
+    stopped; until: its end, None where nobody has said one."""
 
     channel: str
     waiting: int
     oldest: datetime | None
     shut: int
     retry_at: datetime | None
+    pause: str | None
+    paused_until: datetime | None
 
 
 class Board(Protocol):
@@ -244,11 +244,13 @@ class Board(Protocol):
         ...
 
     async def standing(self, tenant: str, channels: Sequence[str]) -> list[Standing]:
-        """Of every channel on which something of the tenant waits, and of those of `channels` with a shut breaker."""
+        """Of every channel on which something of the tenant waits, or which is stopped, and of those of `channels` with
+        a shut breaker."""
         ...
 
-    async def in_doubt(self, channel: str | None, after: int, limit: int) -> list[tuple[Due, str]]:
-        """Deliveries without proof of what became of them, oldest first from behind a place, each with its state."""
+    async def in_doubt(self, tenant: str, channel: str | None, after: int, limit: int) -> list[tuple[Due, str]]:
+        """Deliveries of the tenant without proof of what became of them, oldest first from behind a place, each with
+        its state."""
         ...
 
     async def stale_payloads(self, after_s: float, dead_s: float, orphan_s: float, limit: int) -> list[str]:

@@ -12,7 +12,7 @@ import structlog
 from msgspec import UNSET, Struct
 
 from ...domain.decisions import Decision
-from ...domain.deliveries.decide import Sent, claim, settle
+from ...domain.deliveries.decide import CHANNEL_GONE, Sent, claim, end_gone, settle
 from ...domain.deliveries.events import AttemptStarted
 from ...domain.deliveries.operate import cancel
 from ...domain.deliveries.retry import after
@@ -124,6 +124,12 @@ class Sender:
         if not any(isinstance(new.event, AttemptStarted) for new in decision.events):
             await self.append(At(due, state, events[-1].seq), decision)
 
+    async def end_gone(self, due: Due, events: list[StoredEvent]) -> None:
+        """End a delivery whose channel there is no more."""
+        state = folded(events)
+        decision = end_gone(state, self._now(), self._means.terms(due.channel).policy, self._means.draw())
+        await self.append(At(due, state, events[-1].seq), decision)
+
     async def _claim(self, at: At, terms: ChannelTerms) -> AttemptStarted | None:
         """The attempt that was begun here; None where there is none to begin, or somebody was quicker."""
         state = at.state
@@ -141,7 +147,7 @@ class Sender:
     async def _send(self, at: At, started: AttemptStarted, terms: ChannelTerms) -> Pushed:
         channel = self._means.channels.get(at.due.channel)
         if channel is None or not channel.can.push:
-            return Pushed("permanent", "channel_gone")
+            return Pushed("permanent", CHANNEL_GONE)
         try:
             payload, version = await self._payload(at, started.part)
         except Unreadable as error:

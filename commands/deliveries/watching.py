@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -21,12 +22,18 @@ class BreakerView(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ChannelView(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A channel. waiting: deliveries that have not ended. oldest: when the first of them was planned."""
+    """A channel. waiting: deliveries that have not ended. oldest: when the first of them was planned.
+
+    paused: whether nothing is sent, for the reason of that code, until then where somebody said so.
+    """
 
     name: str
     waiting: int
     breaker: BreakerView
+    paused: bool
     oldest: str | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    until: str | UnsetType = UNSET
 
 
 class ChannelWatch:
@@ -37,7 +44,7 @@ class ChannelWatch:
         self._tenants = tenants
 
     async def channels(self, caller: Caller) -> list[ChannelView]:
-        """The configured channels of the caller's tenant, and those of which deliveries are left; by name.
+        """By name: the configured channels of the caller's tenant, and others that are stopped or have deliveries left.
 
         Raises Forbidden.
         """
@@ -49,10 +56,17 @@ class ChannelWatch:
 
 def _view(name: str, standing: Standing | None) -> ChannelView:
     if standing is None:
-        return ChannelView(name, 0, BreakerView(0))
+        return ChannelView(name, 0, BreakerView(0), paused=False)
     return ChannelView(
         name,
         standing.waiting,
-        BreakerView(standing.shut, UNSET if standing.retry_at is None else stamp(standing.retry_at)),
-        UNSET if standing.oldest is None else stamp(standing.oldest),
+        BreakerView(standing.shut, _stamped(standing.retry_at)),
+        standing.pause is not None,
+        _stamped(standing.oldest),
+        UNSET if standing.pause is None else standing.pause,
+        _stamped(standing.paused_until),
     )
+
+
+def _stamped(moment: datetime | None) -> str | UnsetType:
+    return UNSET if moment is None else stamp(moment)

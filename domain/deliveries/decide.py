@@ -33,6 +33,7 @@ from .state import Delivery, Part
 UNKNOWN_OUTCOME = "unknown_outcome"
 ATTEMPTS_USED = "attempts_used"
 CRASH = "crash"
+CHANNEL_GONE = "channel_gone"
 
 MAX_REASON_CHARS = 64
 
@@ -129,6 +130,21 @@ def claim(delivery: Delivery, now: datetime, policy: Policy, draw: float, behind
         after(now, policy.lease_s),
     )
     return _only(*released, started)
+
+
+def end_gone(delivery: Delivery, now: datetime, policy: Policy, draw: float) -> Decision:
+    """There is no such channel any more: a dead letter, whatever it waits for.
+
+    One that is being sent comes to its end first; an attempt whose sender is gone becomes unknown, and what comes next
+    is another call.
+    """
+    if delivery.plan is None or delivery.is_ended:
+        return Decision()
+    if delivery.status == "attempting" and delivery.attempt is not None:
+        if delivery.attempt.lease_until > stamp(now):
+            return Decision()
+        return _ended(delivery, Sent("unknown", CRASH), now, policy, draw)
+    return _only(_died(UNKNOWN_OUTCOME if delivery.is_in_doubt else CHANNEL_GONE, now, policy))
 
 
 def settle(delivery: Delivery, n: int, sent: Sent, now: datetime, policy: Policy, draw: float) -> Decision:

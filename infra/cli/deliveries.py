@@ -8,6 +8,7 @@ import typer
 
 from ...commands.deliveries.operators import OPERATORS
 from ..api_client import Api
+from .bulk import bulk, reconcile
 from .common import USAGE, fail
 from .online import Server, online_as, segment
 from .render import remark, say
@@ -33,7 +34,8 @@ FACTS = {
 """What is shown of one, by its name for people."""
 
 deliveries = typer.Typer(
-    help="Deliveries of your tenant: list, show, replay, revoke, purge; for operators.", no_args_is_help=True
+    help="Deliveries of your tenant: list, show, replay, revoke, purge, many at once; for operators.",
+    no_args_is_help=True,
 )
 online = online_as(OPERATORS)
 
@@ -149,5 +151,14 @@ def _path(delivery: str, *more: str) -> str:
     return "/".join([ALL, segment(delivery), *more])
 
 
-for _name, _verb in (("list", list_), ("show", show), ("replay", replay), ("revoke", revoke), ("purge", purge)):
+_VERBS = {
+    "list": list_,
+    "show": show,
+    "replay": replay,
+    "revoke": revoke,
+    "purge": purge,
+    "reconcile": reconcile,
+}
+for _name, _verb in _VERBS.items():
     deliveries.command(_name)(_verb)
+deliveries.add_typer(bulk, name="bulk")

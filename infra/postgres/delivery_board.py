@@ -28,16 +28,20 @@ _COLUMNS = {
 
 _ONE = f"SELECT {_LISTED} FROM minutebook.deliveries d WHERE d.id = %s AND d.tenant = %s"  # noqa: S608 - constants only
 _STANDING = """
-SELECT coalesce(w.channel, s.channel), coalesce(w.waiting, 0), w.oldest, coalesce(s.shut, 0), s.retry_at
+SELECT coalesce(w.channel, s.channel, p.channel), coalesce(w.waiting, 0), w.oldest, coalesce(s.shut, 0), s.retry_at,
+    p.reason, p.until
 FROM (SELECT d.channel, count(*) AS waiting, min(d.planned_at) AS oldest FROM minutebook.deliveries d
       WHERE d.ended_at IS NULL AND d.tenant = %(tenant)s GROUP BY d.channel) w
 FULL JOIN (SELECT b.channel, count(*) AS shut, min(b.retry_at) AS retry_at FROM minutebook.delivery_breakers b
            WHERE b.retry_at IS NOT NULL AND b.channel = ANY(%(channels)s::text[]) GROUP BY b.channel) s
     ON s.channel = w.channel
+FULL JOIN (SELECT c.channel, c.reason, c.until FROM minutebook.channel_pauses c
+           WHERE c.tenant = %(tenant)s AND (c.until IS NULL OR c.until > clock_timestamp())) p
+    ON p.channel = coalesce(w.channel, s.channel)
 """
 _IN_DOUBT = """
-SELECT d.stream_id, d.id, d.channel, NULL, d.state FROM minutebook.deliveries d
-WHERE d.stream_id > %(after)s AND (%(channel)s::text IS NULL OR d.channel = %(channel)s)
+SELECT d.stream_id, d.id, d.channel, NULL, d.tenant, d.state FROM minutebook.deliveries d
+WHERE d.tenant = %(tenant)s AND d.stream_id > %(after)s AND (%(channel)s::text IS NULL OR d.channel = %(channel)s)
   AND (d.state = 'unknown' OR (d.state = 'attempting' AND d.due_at <= clock_timestamp())
        OR (d.state = 'dead' AND d.reason = 'unknown_outcome' AND NOT d.is_sealed))
 ORDER BY d.stream_id LIMIT %(limit)s
@@ -85,10 +89,12 @@ class PostgresBoard:
         rows = await fetch(self._pool, _STANDING, {"tenant": tenant, "channels": list(channels)})
         return [Standing(*row) for row in rows]
 
-    async def in_doubt(self, channel: str | None, after: int, limit: int) -> list[tuple[Due, str]]:
+    async def in_doubt(self, tenant: str, channel: str | None, after: int, limit: int) -> list[tuple[Due, str]]:
         """See Board.in_doubt."""
-        rows = await fetch(self._pool, _IN_DOUBT, {"channel": channel, "after": after, "limit": limit})
-        return [(Due(*row[:4]), row[4]) for row in rows]
+        rows = await fetch(
+            self._pool, _IN_DOUBT, {"tenant": tenant, "channel": channel, "after": after, "limit": limit}
+        )
+        return [(Due(*row[:5]), row[5]) for row in rows]
 
     async def stale_payloads(self, after_s: float, dead_s: float, orphan_s: float, limit: int) -> list[str]:
         """See Board.stale_payloads."""
@@ -106,18 +112,22 @@ class PostgresBoard:
 
 def page_query(tenant: str, wanted: Filter, before: int | None, limit: int) -> tuple[str, list[Any]]:
     """A page's statement: only the conditions that are asked for stand in it, so that each has its index."""
-    conditions, parameters = ["d.tenant = %s"], [tenant]
+    where, values = conditions(tenant, wanted)
+    if before is not None:
+        where = f"{where} AND d.stream_id < %s"
+        values.append(before)
+    query = f"SELECT {_LISTED} FROM minutebook.deliveries d WHERE {where} ORDER BY d.stream_id DESC LIMIT %s"  # noqa: S608
+    return query, [*values, limit]
+
+
+def conditions(tenant: str, wanted: Filter) -> tuple[str, list[Any]]:
+    """What a filter asks of a row `d`, and the values of its parameters."""
+    found, values = ["d.tenant = %s"], [tenant]
     for name, column in _COLUMNS.items():
         value = getattr(wanted, name)
         if value is not UNSET:
-            conditions.append(f"d.{column} = %s")
-            parameters.append(value)
+            found.append(f"d.{column} = %s")
+            values.append(value)
     if wanted.state is not UNSET and wanted.state != "accepted":
-        conditions.append("d.state <> 'accepted'")
-    values: list[Any] = list(parameters)
-    if before is not None:
-        conditions.append("d.stream_id < %s")
-        values.append(before)
-    where = " AND ".join(conditions)
-    query = f"SELECT {_LISTED} FROM minutebook.deliveries d WHERE {where} ORDER BY d.stream_id DESC LIMIT %s"  # noqa: S608
-    return query, [*values, limit]
+        found.append("d.state <> 'accepted'")
+    return " AND ".join(found), list[Any](values)

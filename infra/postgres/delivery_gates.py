@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -21,8 +20,9 @@ MAX_COOL_S = 300.0
 
 _GATE = """
 SELECT CASE
-    WHEN EXISTS (SELECT FROM minutebook.channel_pauses p WHERE p.channel = %(channel)s
-                 AND (p.until IS NULL OR p.until > clock_timestamp())) THEN 'paused'
+    WHEN EXISTS (SELECT FROM minutebook.channel_pauses p
+                 WHERE p.tenant = %(tenant)s AND p.channel = %(channel)s
+                   AND (p.until IS NULL OR p.until > clock_timestamp())) THEN 'paused'
     WHEN b.retry_at IS NULL THEN 'open'
     WHEN b.retry_at > clock_timestamp() OR b.probe_until > clock_timestamp() THEN 'shut'
     ELSE 'probe' END, coalesce(b.failures, 0), b.retry_at
@@ -66,14 +66,6 @@ ON CONFLICT ON CONSTRAINT channel_paces_pkey DO UPDATE SET
 RETURNING tokens
 """
 _SPEND = "UPDATE minutebook.channel_paces p SET tokens = p.tokens - %s WHERE p.channel = %s"
-_PAUSE = """
-INSERT INTO minutebook.channel_pauses AS p (channel, reason, actor, until)
-VALUES (%(channel)s, %(reason)s, %(actor)s, %(until)s)
-ON CONFLICT ON CONSTRAINT channel_pauses_pkey DO UPDATE SET
-    reason = EXCLUDED.reason, actor = EXCLUDED.actor, until = EXCLUDED.until, paused_at = clock_timestamp()
-RETURNING true
-"""
-_RESUME = "DELETE FROM minutebook.channel_pauses p WHERE p.channel = %s RETURNING true"
 
 
 class PostgresGates:
@@ -82,9 +74,11 @@ class PostgresGates:
     def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
         self._pool = pool
 
-    async def pass_(self, channel: str, destination: str, lease_s: float) -> Gate:
+    async def pass_(self, tenant: str, channel: str, destination: str, lease_s: float) -> Gate:
         """See Gates.pass_."""
-        ((state, failures, at),) = await fetch(self._pool, _GATE, {"channel": channel, "destination": destination})
+        ((state, failures, at),) = await fetch(
+            self._pool, _GATE, {"tenant": tenant, "channel": channel, "destination": destination}
+        )
         if state == "probe" and not await fetch(self._pool, _PROBE, (lease_s, destination)):
             state = "shut"
         return Gate(state, failures, at)
@@ -115,11 +109,3 @@ class PostgresGates:
             if granted:
                 await connection.execute(_SPEND, (granted, channel), prepare=True)
         return granted, max(0.0, (1 - (tokens - granted)) / rate)
-
-    async def pause(self, channel: str, reason: str, actor: str, until: datetime | None) -> None:
-        """See Gates.pause."""
-        await fetch(self._pool, _PAUSE, {"channel": channel, "reason": reason, "actor": actor, "until": until})
-
-    async def resume(self, channel: str) -> bool:
-        """See Gates.resume."""
-        return bool(await fetch(self._pool, _RESUME, (channel,)))

@@ -20,7 +20,7 @@ MAX_EVENTS = 500
 ORDERS = 500
 """Looked at by one call."""
 
-_DUE = "d.stream_id, d.id, d.channel, d.behind"
+_DUE = "d.stream_id, d.id, d.channel, d.behind, d.tenant"
 _LOOK = (
     f"SELECT clock_timestamp(), {_DUE} FROM minutebook.deliveries d"  # noqa: S608 - constants only
     " WHERE d.lane = %s AND d.ended_at IS NULL AND NOT d.blocked AND d.due_at <= clock_timestamp()"
@@ -49,11 +49,12 @@ WITH RECURSIVE lanes AS (
     FROM lanes l WHERE l.lane IS NOT NULL
 )
 SELECT l.lane FROM lanes l
-CROSS JOIN LATERAL (SELECT d.channel, d.destination FROM minutebook.deliveries d
+CROSS JOIN LATERAL (SELECT d.tenant, d.channel, d.destination FROM minutebook.deliveries d
     WHERE d.lane = l.lane AND d.ended_at IS NULL AND NOT d.blocked AND d.due_at <= clock_timestamp()
     ORDER BY d.due_at LIMIT 1) f
 WHERE NOT EXISTS (SELECT FROM minutebook.channel_pauses p
-                  WHERE p.channel = f.channel AND (p.until IS NULL OR p.until > clock_timestamp()))
+                  WHERE p.tenant = f.tenant AND p.channel = f.channel
+                    AND (p.until IS NULL OR p.until > clock_timestamp()))
   AND NOT EXISTS (SELECT FROM minutebook.delivery_breakers b WHERE b.destination = f.destination
                   AND (b.retry_at > clock_timestamp() OR b.probe_until > clock_timestamp()))
 LIMIT %s
@@ -63,6 +64,23 @@ _EXPIRED = (
     " WHERE d.ended_at IS NULL AND d.expires_at <= clock_timestamp()"
     "   AND (d.state <> 'attempting' OR d.due_at <= clock_timestamp()) ORDER BY d.expires_at LIMIT %s"
 )
+
+# By the index of what is open by channel: one look-up a channel, however much waits.
+_GONE = f"""
+WITH RECURSIVE names AS (
+    (SELECT d.channel FROM minutebook.deliveries d WHERE d.ended_at IS NULL ORDER BY d.channel LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.channel FROM minutebook.deliveries d WHERE d.ended_at IS NULL AND d.channel > n.channel
+            ORDER BY d.channel LIMIT 1)
+    FROM names n WHERE n.channel IS NOT NULL
+)
+SELECT clock_timestamp(), g.* FROM names n
+CROSS JOIN LATERAL (SELECT {_DUE} FROM minutebook.deliveries d
+    WHERE d.channel = n.channel AND d.ended_at IS NULL
+      AND d.updated_at <= clock_timestamp() - make_interval(secs => %s::float8)
+      AND (d.state <> 'attempting' OR d.due_at <= clock_timestamp()) ORDER BY d.stream_id LIMIT %s) g
+WHERE n.channel <> ALL (%s::text[]) LIMIT %s
+"""  # noqa: S608
 _RELEASE = "SELECT minutebook.release_orders_v1(%s, %s)"
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
@@ -99,15 +117,22 @@ class PostgresDeliveryRows:
 
     async def expired(self, limit: int) -> Look:
         """See Rows.expired."""
-        rows = await fetch(self._pool, _EXPIRED, (limit,))
-        now = rows[0][0] if rows else datetime.now(UTC)
-        return Look(now, [Due(*row[1:]) for row in rows], None)
+        return _looked(await fetch(self._pool, _EXPIRED, (limit,)))
+
+    async def without_channel(self, names: Sequence[str], quiet_s: float, limit: int) -> Look:
+        """See Rows.without_channel."""
+        return _looked(await fetch(self._pool, _GONE, (quiet_s, limit, list(names), limit)))
 
     async def release_orders(self) -> None:
         """See Rows.release_orders."""
         after: str | None = ""
         while after is not None:
             ((after,),) = await fetch(self._pool, _RELEASE, (after, ORDERS))
+
+
+def _looked(rows: list[Any]) -> Look:
+    now = rows[0][0] if rows else datetime.now(UTC)
+    return Look(now, [Due(*row[1:]) for row in rows], None)
 
 
 class PostgresHeads:

@@ -167,8 +167,8 @@ def test_one_probe_reopens_a_destination(database: Any, receiver: Receiver) -> N
             with database.connect("app") as app:
                 app.execute("UPDATE minutebook.delivery_breakers SET retry_at = clock_timestamp()")
             lanes = await desk.rows.lanes_due(10)
-            assert (await desk.gates.pass_("hook", destination, 20)).state == "probe"
-            assert (await desk.gates.pass_("hook", destination, 20)).state == "shut"
+            assert (await desk.gates.pass_("acme", "hook", destination, 20)).state == "probe"
+            assert (await desk.gates.pass_("acme", "hook", destination, 20)).state == "shut"
             assert await desk.rows.lanes_due(10) == []
             with database.connect("app") as app:
                 app.execute("UPDATE minutebook.delivery_breakers SET probe_until = NULL")
@@ -182,15 +182,14 @@ def test_one_probe_reopens_a_destination(database: Any, receiver: Receiver) -> N
 def test_a_paused_channel_waits_and_a_pace_is_kept(database: Any, receiver: Receiver) -> None:
     async def scenario() -> None:
         async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}, rate=5, lanes=1) as desk:
-            await desk.gates.pause("hook", "maintenance", "human:op", None)
+            await desk.pause("hook")
             await desk.planner.plan([wanted() for _ in range(8)])
             await desk.drain()
             assert receiver.took.total() == 0
             assert await desk.rows.lanes_due(10) == []
-            assert await desk.gates.resume("hook")
+            await desk.resume("hook")
             await desk.drain()
             assert 5 <= receiver.took.total() <= 7, "a second's worth, and what came meanwhile"
-            assert not await desk.gates.resume("hook")
 
     asyncio.run(scenario())
 
@@ -282,7 +281,7 @@ def test_a_clock_that_steps_over_the_expiry_ends_it_also_where_a_breaker_holds_i
     async def scenario() -> None:
         policy = Policy(expiry_s=-1, timeout_s=0.5)
         async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}, policy=policy) as desk:
-            await desk.gates.pause("hook", "maintenance", "human:op", None)
+            await desk.pause("hook")
             ids = await desk.planner.plan([wanted() for _ in range(3)])
             await desk.sweep()
             assert states(database) == dict.fromkeys(ids, "expired")

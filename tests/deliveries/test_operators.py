@@ -135,7 +135,7 @@ def test_a_channel_shows_what_waits_and_which_destinations_are_left_alone(databa
     async def scenario() -> None:
         async with office(database, receiver) as (desk, _):
             watch = ChannelWatch(desk.board, {"hook": "acme", "quiet": "acme", "theirs": "other"})
-            idle = [ChannelView(name, 0, BreakerView(0)) for name in ("hook", "quiet")]
+            idle = [ChannelView(name, 0, BreakerView(0), paused=False) for name in ("hook", "quiet")]
             assert await watch.channels(OPERATOR) == idle
             await desk.planner.plan([wanted(), wanted()])
             destination = desk.hashes.destination("acme", "hook", wanted().address)
@@ -181,11 +181,12 @@ def test_what_a_platform_can_be_asked_is_proven(
             await desk.drain()
             assert states(database) == {delivery_id: "unknown"}
             reconciler = Reconciler(desk.board, desk.rows, desk.payloads, desk.means)
-            assert await reconciler.run() == report
+            assert await reconciler.run("acme") == report
             assert states(database) == {delivery_id: "unknown"}
-            assert await reconciler.run("hook", repair=True) == report
+            assert await reconciler.run("acme", "hook", repair=True) == report
             assert states(database) == {delivery_id: state}
-            assert await reconciler.run("other") == Report()
+            assert await reconciler.run("acme", "other") == Report(0, 0, 0, 0, 0)
+            assert await reconciler.run("other", repair=True) == Report(0, 0, 0, 0, 0)
 
     asyncio.run(scenario())
 
@@ -197,7 +198,7 @@ def test_payloads_receipts_and_streams_are_kept_for_their_time(database: Any, re
             receiver.mischief = [status(410)]
             receiver.troubles = lambda request: request.headers["webhook-id"].startswith(dead)
             await desk.drain()
-            keeping = Keeping(desk.board, desk.payloads, desk.store)
+            keeping = Keeping(desk.board, desk.payloads, desk.store, desk.bulk)
             assert await keeping.run() == Kept(0, 0)
             postpone(database, "ended_at", "-25 hours")
             assert (await keeping.run()).payloads == 1

@@ -16,14 +16,19 @@ from typing import Any
 import psycopg
 from job_steps import QUICK
 from minutebook.commands.channels.ports import Channel
+from minutebook.commands.deliveries.kind import rows_of
 from minutebook.commands.deliveries.lane import LaneWorker
 from minutebook.commands.deliveries.planning import ChannelTerms, Planner, Said, Wanted
 from minutebook.commands.deliveries.ports import Permit, permit_all
 from minutebook.commands.deliveries.sending import Means
 from minutebook.commands.deliveries.sweeping import sweep_lanes
-from minutebook.commands.ports import no_redaction
+from minutebook.commands.ports import Append, Creation, no_redaction
 from minutebook.domain.channels.messages import Address
+from minutebook.domain.channels.pausing import INITIAL as CHANNEL
+from minutebook.domain.channels.pausing import ChannelPaused, ChannelState, pause, resume
+from minutebook.domain.decisions import Decision
 from minutebook.domain.deliveries.retry import Policy
+from minutebook.domain.principals import SERVER
 from minutebook.infra.channels.setup import SHAPES
 from minutebook.infra.channels.webhook import WebhookChannel
 from minutebook.infra.codecs import PayloadCodec
@@ -33,6 +38,7 @@ from minutebook.infra.jobs.engine import JobEngine
 from minutebook.infra.jobs.lanes import LANE_CONCURRENCY, LaneJob, PostgresLaneQueue
 from minutebook.infra.postgres.appender import Appender
 from minutebook.infra.postgres.delivery_board import PostgresBoard
+from minutebook.infra.postgres.delivery_bulk import PostgresBulk
 from minutebook.infra.postgres.delivery_gates import PostgresGates
 from minutebook.infra.postgres.delivery_payloads import PostgresPayloads
 from minutebook.infra.postgres.delivery_rows import PostgresDeliveryRows, PostgresHeads
@@ -83,6 +89,7 @@ class Desk:
         self.payloads = PostgresPayloads(pool)
         self.gates = PostgresGates(pool)
         self.board = PostgresBoard(pool)
+        self.bulk = PostgresBulk(pool)
         self.queue = PostgresLaneQueue(jobs)
         self.hashes = DeliveryHashes(b"k" * 32)
         self.codec = PayloadCodec(SHAPES, [PAYLOAD_KEY], no_redaction)
@@ -124,6 +131,23 @@ class Desk:
     async def sweep(self) -> None:
         """As the clock does."""
         await sweep_lanes(self.rows, self.queue, self.means)
+
+    async def pause(self, channel: str, until: datetime | None = None) -> None:
+        """As an operator does."""
+        stream = f"channel:acme:{channel}"
+        if await self.store.head(stream) is None:
+            await self.store.append([Append(stream, 0, create=Creation("channel", "acme", 90))])
+        await self._tell(stream, pause(CHANNEL, channel, "maintenance", until, datetime.now(UTC), SERVER))
+
+    async def resume(self, channel: str) -> None:
+        """As an operator does."""
+        paused = ChannelState(ChannelPaused(channel, "maintenance"))
+        await self._tell(f"channel:acme:{channel}", resume(paused, channel, "done", datetime.now(UTC), SERVER))
+
+    async def _tell(self, stream: str, decision: Decision) -> None:
+        head = await self.store.head(stream)
+        assert head is not None
+        await self.store.append([Append(stream, head.version, rows_of(decision, ulid_now).rows)])
 
     async def drain(self, *, times: int = 1) -> None:
         """Every lane with due work, here, one after another."""
