@@ -110,7 +110,7 @@ async def delivery_work(
     worker = LaneWorker(means, PostgresGates(pool), queue, is_stopping)
     lanes = JobEngine(jobs, database.listen_url, [LaneJob(worker.drain)], concurrency=LANE_CONCURRENCY)
     bulk = PostgresBulk(pool)
-    runner = BulkRunner(BulkMeans(bulk, store, rows, payloads, queue, means.terms, ulid_now), is_stopping)
+    runner = BulkRunner(BulkMeans(bulk, store, rows, payloads, queue, means.terms, ulid_now, signals), is_stopping)
 
     async def sweep() -> None:
         await sweep_lanes(rows, queue, means)

@@ -18,6 +18,7 @@ from ...domain.deliveries.state import Delivery
 from ...domain.errors import Damaged, MinutebookError
 from ...domain.principals import SERVER, Principal
 from ..ports import Append, EventStore, Key, Outcome, StoredEvent
+from ..signals import SILENCE, Signals
 from .bulk import BULK_KIND, STREAM
 from .bulk_ports import BulkTable, Claimed, Item, ItemState
 from .kind import NewId, folded, rows_of, stream_of
@@ -58,6 +59,7 @@ class BulkMeans(Struct, frozen=True):
     queue: LaneQueue
     terms: Terms
     new_id: NewId
+    signals: Signals = SILENCE
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
@@ -160,7 +162,10 @@ class BulkRunner:
             await self._means.payloads.forget([each.delivery_id for each in changed])
         if bulk.plan.action == "replay":
             plans = [folded(streams[each.stream_id]).plan for each in changed]
-            await self._means.queue.wake({each.lane for each in plans if each is not None})
+            replayed = [each for each in plans if each is not None]
+            for each in replayed:
+                self._means.signals.tell("replay", each.channel, "accepted", correlation_id=each.correlation_id)
+            await self._means.queue.wake({each.lane for each in replayed})
 
     def _decide(self, bulk: Bulk, delivery: Delivery) -> Decision:
         plan, now = bulk.plan, datetime.now(UTC)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Annotated
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ...domain.channels.pausing import CHANNEL_EVENTS, INITIAL, SCHEMA, ChannelState, evolve, pause, resume
 from ...domain.decisions import Decision
@@ -35,7 +36,7 @@ class PauseChannel(Struct, frozen=True, forbid_unknown_fields=True):
     """Sends nothing over it. until: RFC 3339 with an offset; UNSET: for as long as nobody resumes it."""
 
     reason: str
-    until: datetime | UnsetType = UNSET
+    until: Annotated[datetime, Meta(tz=True)] | UnsetType = UNSET
 
 
 class ResumeChannel(Struct, frozen=True, forbid_unknown_fields=True):

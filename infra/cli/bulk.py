@@ -118,7 +118,7 @@ def reconcile(
 ) -> None:
     """Look at deliveries without proof of what became of them."""
     names = ("examined", "proven", "absent", "lapsed", "left")
-    counts = dict.fromkeys(names, 0)
+    counts: dict[str, Any] = dict.fromkeys(names, 0)
     body: dict[str, Any] = {"repair": repair} if channel is None else {"repair": repair, "channel": channel}
     for _ in range(MAX_RUNS):
         report = server.tell("POST", RECONCILE, body)

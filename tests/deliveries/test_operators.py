@@ -168,7 +168,7 @@ class Asked:
 
 
 @pytest.mark.parametrize(
-    ("known", "report", "state"), [(True, Report(1, 1), "accepted"), (False, Report(1, 0, 1), "waiting")]
+    ("known", "report", "state"), [(True, Report(1, 1, 0, 0, 0), "accepted"), (False, Report(1, 0, 1, 0, 0), "waiting")]
 )
 def test_what_a_platform_can_be_asked_is_proven(
     database: Any, receiver: Receiver, known: bool, report: Report, state: str

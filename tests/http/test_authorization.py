@@ -34,6 +34,7 @@ TALK = "/v1/conversations/{conversation_id}"
 OPS = "/v1/ops/deliveries"
 
 CONTINUATION = "/v1/continuations/{token}"
+BULK = "/v1/ops/bulk"
 
 # A column a caller, in the order above: a status, or the code of a refusal that says more.
 # gone: 403 run_not_live. cli: 403 client_not_allowed.
@@ -98,6 +99,13 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", f"{OPS}/{{delivery_id}}/revoke"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("POST", f"{OPS}/{{delivery_id}}/purge"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("GET", "/v1/ops/channels"): "401 403 403 403 403 403 403 403 403 403 403 403 403 200",
+    ("POST", "/v1/ops/channels/{channel}/pause"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("POST", "/v1/ops/channels/{channel}/resume"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("POST", BULK): "401 403 403 403 403 403 403 403 403 403 403 403 403 201",
+    ("GET", f"{BULK}/{{plan_id}}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("POST", f"{BULK}/{{plan_id}}/run"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("DELETE", f"{BULK}/{{plan_id}}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("POST", "/v1/ops/reconcile"): "401 403 403 403 403 403 403 403 403 403 403 403 403 202",
     ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
     ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
     ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200 200 200",
@@ -133,6 +141,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/bridge/approvals"): {"eventId": "e1", "callId": "c1", "class": "forge.pr", "action": {"open": 1}},
     ("POST", "/v1/bridge/bye"): {"reason": "finished"},
     **{("POST", f"{OPS}/{{delivery_id}}/{verb}"): {"reason": "mended"} for verb in ("replay", "revoke", "purge")},
+    **{("POST", f"/v1/ops/channels/{{channel}}/{verb}"): {"reason": "mended"} for verb in ("pause", "resume")},
+    ("POST", BULK): {"action": "revoke", "filter": {"channel": "none"}, "reason": "mended"},
+    ("POST", "/v1/ops/reconcile"): {},
 }
 
 UNKNOWN = {
@@ -143,6 +154,8 @@ UNKNOWN = {
     "approval_id": "01J00000000000000000000000",
     "delivery_id": "deli" * 6 + "aa",
     "token": "t0ken" * 8,
+    "channel": "none",
+    "plan_id": "01J00000000000000000000001",
 }
 """What stands in paths beside room, run and conversation: nothing of it is there but the turn, and its question."""
 

@@ -95,7 +95,36 @@ def test_channels_show_what_waits(office: Office, here: list[object]) -> None:
     assert "nothing waits" in none.said
     office.plan(2)
     lines = fine(verb("channels", "list", *here, "--tenant", "acme")).out.splitlines()
-    assert lines[0].split() == ["CHANNEL", "WAITING", "OLDEST", "SHUT", "NEXT", "PROBE"]
+    assert lines[0].split() == ["CHANNEL", "WAITING", "OLDEST", "SHUT", "NEXT", "PROBE", "PAUSED"]
     assert lines[1].split()[:2] == [CHANNEL, "2"]
     (channel,) = fine(verb("channels", "list", *here, "--tenant", "acme", "--json")).json["channels"]
     assert (channel["waiting"], channel["breaker"]) == (2, {"shut": 0})
+
+
+def test_many_are_planned_run_watched_and_stopped(office: Office, deliveries: Any) -> None:
+    office.plan(3, run_id="run-of-bulk")
+    made = fine(deliveries("bulk", "plan", "revoke", "--run", "run-of-bulk", "--reason", "wrong_person"))
+    assert ["safe", "3"] in [line.split() for line in made.out.splitlines()]
+    plan = fine(
+        deliveries("bulk", "plan", "revoke", "--run", "run-of-bulk", "--reason", "wrong_person", "--json")
+    ).json["planId"]
+    assert f"plan {plan} runs" in fine(deliveries("bulk", "run", plan)).said
+    assert "revoke running: 0 done, 0 skipped, 0 failed, 3 left" in fine(deliveries("bulk", "show", plan)).out
+    assert f"plan {plan} is stopped" in fine(deliveries("bulk", "stop", plan)).said
+    assert fine(deliveries("bulk", "show", plan, "--json")).json["state"] == "stopped"
+    assert deliveries("bulk", "run", plan).code == FINDING
+    assert deliveries("bulk", "plan", "revoke", "--reason", "everything").code == USAGE
+
+
+def test_what_nobody_can_prove_is_counted(office: Office, deliveries: Any) -> None:
+    assert fine(deliveries("reconcile", "--channel", CHANNEL, "--json")).json["examined"] == 0
+    assert "EXAMINED" in fine(deliveries("reconcile")).out
+
+
+def test_a_channel_is_paused_and_resumed(office: Office, here: list[object]) -> None:
+    office.plan()
+    options = (*here, "--tenant", "acme")
+    fine(verb("channels", "pause", CHANNEL, "--reason", "maintenance", *options))
+    assert "maintenance" in fine(verb("channels", "list", *options)).out
+    fine(verb("channels", "resume", CHANNEL, "--reason", "mended", *options))
+    assert "maintenance" not in fine(verb("channels", "list", *options)).out
