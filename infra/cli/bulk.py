@@ -34,7 +34,7 @@ def _wish(words: str) -> Any:
 
 
 @online
-def plan(
+def plan_(
     server: Server,
     action: Annotated[str, typer.Argument(metavar="ACTION", help="replay, revoke or purge.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; the log holds a code, and no other words.")],
@@ -145,9 +145,9 @@ def _line(found: dict[str, Any]) -> None:
     )
 
 
-def _path(plan: str) -> str:
-    return f"{ALL}/{segment(plan)}"
+def _path(plan_id: str) -> str:
+    return f"{ALL}/{segment(plan_id)}"
 
 
-for _name, _verb in (("plan", plan), ("run", run), ("show", show), ("stop", stop)):
+for _name, _verb in (("plan", plan_), ("run", run), ("show", show), ("stop", stop)):
     bulk.command(_name)(_verb)

@@ -1626,6 +1626,63 @@ $$;
 
 ALTER FUNCTION minutebook.note_answer() OWNER TO minutebook_owner;
 
+-- Name: note_bulk(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_bulk() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    p jsonb := NEW.payload;
+    v_tenant text;
+BEGIN
+    SELECT s.tenant INTO v_tenant FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'bulk';
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF NEW.type = 'bulk_planned' THEN
+        INSERT INTO minutebook.bulk_plans (plan_id, stream_id, tenant, state, expires_at, updated_at)
+        VALUES (p ->> 'planId', NEW.stream_id, v_tenant, 'planned', (p ->> 'expiresAt')::timestamptz, NEW.ts);
+        RETURN NULL;
+    END IF;
+    UPDATE minutebook.bulk_plans b SET updated_at = NEW.ts, holder = NULL, lease_until = NULL,
+        state = CASE NEW.type WHEN 'bulk_started' THEN 'running' ELSE p ->> 'outcome' END
+    WHERE b.stream_id = NEW.stream_id;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_bulk() OWNER TO minutebook_owner;
+
+-- Name: note_channel(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_channel() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    p jsonb := NEW.payload;
+    v_tenant text;
+BEGIN
+    SELECT s.tenant INTO v_tenant FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'channel';
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF NEW.type = 'channel_resumed' THEN
+        DELETE FROM minutebook.channel_pauses c WHERE c.tenant = v_tenant AND c.channel = p ->> 'channel';
+        RETURN NULL;
+    END IF;
+    INSERT INTO minutebook.channel_pauses AS c (tenant, channel, reason, actor, paused_at, until)
+    VALUES (v_tenant, p ->> 'channel', p ->> 'reason', NEW.actor_kind || ':' || NEW.actor_id, NEW.ts,
+        (p ->> 'until')::timestamptz)
+    ON CONFLICT ON CONSTRAINT channel_pauses_pkey DO UPDATE SET
+        reason = EXCLUDED.reason, actor = EXCLUDED.actor, paused_at = EXCLUDED.paused_at, until = EXCLUDED.until;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_channel() OWNER TO minutebook_owner;
+
 -- Name: note_continuation(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.note_continuation() RETURNS trigger
@@ -2644,6 +2701,41 @@ WITH (fillfactor='70');
 
 ALTER TABLE minutebook.answers OWNER TO minutebook_owner;
 
+-- Name: bulk_items; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.bulk_items (
+    plan_id text NOT NULL,
+    place integer NOT NULL,
+    tenant text NOT NULL,
+    delivery_id text NOT NULL,
+    delivery_stream bigint NOT NULL,
+    version bigint NOT NULL,
+    class text NOT NULL,
+    state text NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT bulk_items_state_known CHECK ((state = ANY (ARRAY['left'::text, 'done'::text, 'skipped'::text, 'failed'::text])))
+)
+WITH (fillfactor='80');
+
+ALTER TABLE minutebook.bulk_items OWNER TO minutebook_owner;
+
+-- Name: bulk_plans; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.bulk_plans (
+    plan_id text NOT NULL,
+    stream_id bigint NOT NULL,
+    tenant text NOT NULL,
+    state text NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    holder text,
+    lease_until timestamp with time zone,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT bulk_plans_state_known CHECK ((state = ANY (ARRAY['planned'::text, 'running'::text, 'stopped'::text, 'done'::text, 'expired'::text])))
+);
+
+ALTER TABLE minutebook.bulk_plans OWNER TO minutebook_owner;
+
 -- Name: channel_paces; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.channel_paces (
@@ -2662,7 +2754,8 @@ CREATE TABLE minutebook.channel_pauses (
     reason text NOT NULL,
     actor text NOT NULL,
     paused_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    until timestamp with time zone
+    until timestamp with time zone,
+    tenant text NOT NULL
 );
 
 ALTER TABLE minutebook.channel_pauses OWNER TO minutebook_owner;
@@ -3345,6 +3438,16 @@ ALTER TABLE ONLY minutebook.answers
 ALTER TABLE ONLY minutebook.answers
     ADD CONSTRAINT answers_pkey PRIMARY KEY (id);
 
+-- Name: bulk_items bulk_items_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.bulk_items
+    ADD CONSTRAINT bulk_items_pkey PRIMARY KEY (plan_id, place);
+
+-- Name: bulk_plans bulk_plans_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.bulk_plans
+    ADD CONSTRAINT bulk_plans_pkey PRIMARY KEY (plan_id);
+
 -- Name: channel_paces channel_paces_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.channel_paces
@@ -3353,7 +3456,7 @@ ALTER TABLE ONLY minutebook.channel_paces
 -- Name: channel_pauses channel_pauses_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.channel_pauses
-    ADD CONSTRAINT channel_pauses_pkey PRIMARY KEY (channel);
+    ADD CONSTRAINT channel_pauses_pkey PRIMARY KEY (tenant, channel);
 
 -- Name: continuations continuations_handle; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -3593,6 +3696,18 @@ CREATE INDEX answers_due ON minutebook.answers USING btree (due_at) WHERE (due_a
 
 CREATE INDEX answers_untaken ON minutebook.answers USING btree (created_at) WHERE (user_seq IS NULL);
 
+-- Name: bulk_items_created; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX bulk_items_created ON minutebook.bulk_items USING brin (created_at);
+
+-- Name: bulk_items_left; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX bulk_items_left ON minutebook.bulk_items USING btree (plan_id, place) WHERE (state = 'left'::text);
+
+-- Name: bulk_plans_open; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX bulk_plans_open ON minutebook.bulk_plans USING btree (state, expires_at) WHERE (state = ANY (ARRAY['planned'::text, 'running'::text]));
+
 -- Name: continuations_by_tenant; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX continuations_by_tenant ON minutebook.continuations USING btree (tenant, begun_at, id);
@@ -3668,6 +3783,10 @@ CREATE INDEX deliveries_expire ON minutebook.deliveries USING btree (expires_at)
 -- Name: deliveries_in_order; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX deliveries_in_order ON minutebook.deliveries USING btree (order_key, place) WHERE ((ended_at IS NULL) AND (order_key IS NOT NULL));
+
+-- Name: deliveries_open_by_channel; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX deliveries_open_by_channel ON minutebook.deliveries USING btree (channel, stream_id) WHERE (ended_at IS NULL);
 
 -- Name: deliveries_to_recipient; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -3867,6 +3986,18 @@ CREATE TRIGGER events_note_answer AFTER INSERT ON minutebook.events FOR EACH ROW
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_answer;
 
+-- Name: events events_note_bulk; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_bulk AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['bulk_planned'::text, 'bulk_started'::text, 'bulk_ended'::text]))) EXECUTE FUNCTION minutebook.note_bulk();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_bulk;
+
+-- Name: events events_note_channel; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_channel AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['channel_paused'::text, 'channel_resumed'::text]))) EXECUTE FUNCTION minutebook.note_channel();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_channel;
+
 -- Name: events events_note_continuation; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_note_continuation AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['user_recorded'::text, 'reply_recorded'::text]))) EXECUTE FUNCTION minutebook.note_continuation();
@@ -3965,6 +4096,11 @@ CREATE TRIGGER procrastinate_trigger_status_events_update_v1 AFTER UPDATE OF sta
 
 ALTER TABLE ONLY minutebook.answers
     ADD CONSTRAINT answers_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: bulk_plans bulk_plans_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.bulk_plans
+    ADD CONSTRAINT bulk_plans_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: continuations continuations_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -4357,6 +4493,14 @@ REVOKE ALL ON FUNCTION minutebook.note_account() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.note_answer() FROM PUBLIC;
 
+-- Name: FUNCTION note_bulk(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_bulk() FROM PUBLIC;
+
+-- Name: FUNCTION note_channel(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_channel() FROM PUBLIC;
+
 -- Name: FUNCTION note_continuation(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.note_continuation() FROM PUBLIC;
@@ -4600,6 +4744,32 @@ GRANT SELECT(due_at) ON TABLE minutebook.answers TO minutebook_auditor;
 
 GRANT SELECT(created_at) ON TABLE minutebook.answers TO minutebook_auditor;
 
+-- Name: TABLE bulk_items; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE ON TABLE minutebook.bulk_items TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.bulk_items TO minutebook_auditor;
+
+-- Name: COLUMN bulk_items.state; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(state) ON TABLE minutebook.bulk_items TO minutebook_app;
+
+-- Name: COLUMN bulk_items.reason; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(reason) ON TABLE minutebook.bulk_items TO minutebook_app;
+
+-- Name: TABLE bulk_plans; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.bulk_plans TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.bulk_plans TO minutebook_auditor;
+
+-- Name: COLUMN bulk_plans.holder; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(holder) ON TABLE minutebook.bulk_plans TO minutebook_app;
+
+-- Name: COLUMN bulk_plans.lease_until; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(lease_until) ON TABLE minutebook.bulk_plans TO minutebook_app;
+
 -- Name: TABLE channel_paces; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.channel_paces TO minutebook_app;
@@ -4607,7 +4777,7 @@ GRANT SELECT ON TABLE minutebook.channel_paces TO minutebook_auditor;
 
 -- Name: TABLE channel_pauses; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
-GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.channel_pauses TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.channel_pauses TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.channel_pauses TO minutebook_auditor;
 
 -- Name: TABLE continuations; Type: ACL; Schema: minutebook; Owner: minutebook_owner

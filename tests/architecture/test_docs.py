@@ -70,10 +70,10 @@ def test_every_call_of_the_command_line_is_one(path: Path) -> None:
     text = path.read_text("utf-8")
     blocks = [body for language, body in CODE.findall(text) if language == "sh"]
     blocks += [f"`{each}`" for each in INLINE.findall(CODE.sub("", text)) if each.startswith("minutebook ")]
-    groups = {name.partition(" ")[0] for name in known if " " in name}
+    groups = {name.rpartition(" ")[0] for name in known if " " in name}
     for verb, *words in (call for block in blocks for call in commands(block)):
-        if verb in groups and words:
-            verb = f"{verb} {words[0]}"  # noqa: PLW2901 - the whole name of it
+        while verb in groups and words:
+            verb = f"{verb} {words.pop(0)}"  # noqa: PLW2901 - the whole name of it
         assert verb in known, f"there is no verb {verb}"
         for option in (word.partition("=")[0] for word in words if word.startswith("--")):
             assert option in known[verb], f"{verb} has no option {option}"
