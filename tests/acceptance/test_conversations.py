@@ -234,7 +234,7 @@ def test_a_long_conversation_is_read_and_continued_as_fast_as_a_short_one(pair: 
             began = time.perf_counter()
             assert ask(alice, talk, f"and now {number}")["text"] == f"echo: and now {number}"
             times.append(time.perf_counter() - began)
-    quick, slow = (statistics.median(times) for times in taken.values())
+    quick, slow = (min(times) for times in taken.values())  # of a busy machine the best is what it takes
     assert slow < 1.5 * quick + TURN_SLACK_S, (quick, slow)
     # A process that never saw it needs the present generation alone.
     assert status(second.member("alice"), long)["turns"] == turns + 8
