@@ -9,16 +9,20 @@ from ulid_transform import ulid_now
 
 from ..commands.answers.continuations import KeyedContinuations
 from ..commands.answers.intake import Means, TurnIntake
-from ..commands.answers.ports import Continuations
+from ..commands.answers.ports import Continuations, Unlinking
+from ..commands.answers.targets import Targets
+from ..commands.answers.unlinking import Unlinked
 from ..commands.channels.ends import TOKEN_CHANNEL
+from ..commands.conversations.access import Access
 from ..commands.conversations.handlers import Conversations
+from ..commands.deliveries.noting import Notes
 from ..commands.dispatcher import Fingerprints
 from ..domain.ids import long_id
 from ..domain.linking.events import LinkedEnd
 from ..infra.continuation_hashes import ContinuationHashes
 from ..infra.delivery_hashes import DeliveryHashes
 from ..infra.link_hashes import KeyedLinkHashes
-from ..infra.postgres.answer_table import PostgresAnswerTable
+from ..infra.postgres.answer_table import PostgresAnswerTable, PostgresRecipients
 from ..infra.postgres.continuation_rows import PostgresContinuationRows
 from ..infra.postgres.link_table import PostgresLinkTable
 from ..infra.postgres.pool import Pool
@@ -28,13 +32,21 @@ from .answer_terms import answer_terms
 from .bounds import now
 
 
-def continuations_of(
-    settings: Settings, pool: Pool, server_key: bytes, conversations: Conversations
-) -> KeyedContinuations:
+def continuations_of(settings: Settings, pool: Pool, server_key: bytes, access: Access) -> KeyedContinuations:
     """The handles of background turns in this process."""
     rows, tokens = PostgresContinuationRows(pool), ContinuationHashes(server_key)
     ttl_s = settings.delivery.continuation_ttl_s
-    return KeyedContinuations(rows, tokens, conversations.access, ttl_s, lambda: secrets.randbits(130))
+    return KeyedContinuations(rows, tokens, access, ttl_s, lambda: secrets.randbits(130))
+
+
+def targets_of(pool: Pool, store: PostgresStore, server_key: bytes) -> Targets:
+    """What shows where answers go."""
+    return Targets(store, PostgresRecipients(pool), DeliveryHashes(server_key))
+
+
+def unlinking_of(pool: Pool, store: PostgresStore, continuations: Continuations) -> Unlinking:
+    """What an end that is unlinked takes along."""
+    return Unlinked(PostgresRecipients(pool), Notes(store, now, ulid_now), continuations)
 
 
 def intake_of(

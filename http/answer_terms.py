@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from ..commands.answers.ports import AnswerTerms, ChannelFacts
+from ..commands.answers.ports import AnswerTerms
+from ..domain.answers.resolve import ChannelFacts
 from ..domain.answers.target import ResponseTarget, TargetIdentity
+from ..domain.channels.link_policy import default_policy
 from ..infra.settings import Settings
 from ..infra.settings_channels import ChannelSettings, TargetRule
 
@@ -13,7 +15,8 @@ from ..infra.settings_channels import ChannelSettings, TargetRule
 def answer_terms(settings: Settings) -> AnswerTerms:
     """What the settings say of answers and of the channels that they go over."""
     channels = {name: _facts(each) for name, each in settings.channels.items()}
-    return AnswerTerms(channels, settings.delivery.fan_out, settings.delivery.pushes_per_hour)
+    tiers = {name: each.tier for name, each in settings.channels.items() if each.tier}
+    return AnswerTerms(channels, default_policy(tiers), settings.delivery.fan_out, settings.delivery.pushes_per_hour)
 
 
 def _facts(channel: ChannelSettings) -> ChannelFacts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..commands.conversations.handlers import Looked
 from ..commands.conversations.ports import Agent
-from ..domain.conversations.events import ContextDecided
+from ..domain.conversations.events import ContextDecided, UserRecorded
 from ..domain.conversations.ledger import Ledger, Present, ledger_of
 from ..domain.conversations.prompt import tools_text
 from ..domain.conversations.visibility import sight
@@ -15,6 +15,12 @@ from .conversation_services import ConversationServices
 
 async def read_ledger(talks: ConversationServices, looked: Looked, turn: int) -> Ledger:
     """The ledger of an accepted turn of the caller's own. Raises NotVisible where there is no such turn."""
+    conversation, (decided, _) = looked.conversation, await own_turn(talks, looked, turn)
+    return ledger_of(conversation.id, decided, _present(talks.agents.get(conversation.agent)), talks.keyring)
+
+
+async def own_turn(talks: ConversationServices, looked: Looked, turn: int) -> tuple[ContextDecided, UserRecorded]:
+    """What was decided for an accepted turn of the caller's own, and its question. Raises NotVisible likewise."""
     conversation = looked.conversation
     if not 1 <= turn <= conversation.turns:
         raise NotVisible
@@ -25,9 +31,10 @@ async def read_ledger(talks: ConversationServices, looked: Looked, turn: int) ->
         raise NotVisible
     asked = reader.records(await talks.log.by_ords(looked.stream_id, (decided.ord,)))
     # Whatever they are cleared for: it is about the asker's own prompt.
-    if not asked or sight(conversation.mode, asked[0].event, looked.who, {}) != "own":
+    question = asked[0].event if asked else None
+    if not isinstance(question, UserRecorded) or sight(conversation.mode, question, looked.who, {}) != "own":
         raise NotVisible
-    return ledger_of(conversation.id, decided, _present(talks.agents.get(conversation.agent)), talks.keyring)
+    return decided, question
 
 
 def _present(agent: Agent | None) -> Present | None:

@@ -9,6 +9,7 @@ import msgspec
 
 from ..commands.answers.continuations import KeyedContinuations
 from ..commands.answers.intake import TurnIntake
+from ..commands.answers.targets import Targets
 from ..commands.conversations.clearances import Clearances
 from ..commands.conversations.handlers import Conversations
 from ..commands.conversations.inspecting import Inspections, InspectMeans
@@ -23,7 +24,7 @@ from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
 from ..infra.settings import Settings
-from .answer_services import continuations_of, intake_of
+from .answer_services import continuations_of, intake_of, targets_of
 from .conversation_places import Places
 from .conversation_work import conversation_work
 from .delta_hub import DeltaHub
@@ -36,6 +37,7 @@ class ConversationServices(msgspec.Struct, frozen=True):
 
     handlers: Conversations
     intake: TurnIntake
+    targets: Targets
     clearances: Clearances
     inspections: Inspections
     past: Past
@@ -71,10 +73,11 @@ async def conversing(
         keyring, places = work.scribe.keyring, Places(conversations)
         past = PostgresPast(pool)
         means = InspectMeans(dispatcher, work.scribe, admit, conversations.retention_of, clearance.version)
-        continuations = continuations_of(settings, pool, server_key, work.conversations)
+        continuations = continuations_of(settings, pool, server_key, work.conversations.access)
         services = ConversationServices(
             work.conversations,
             intake_of(settings, pool, store, work.conversations, server_key, continuations),
+            targets_of(pool, store, server_key),
             Clearances(dispatcher, work.scribe, past, clearance),
             Inspections(means, work.conversations),
             past,

@@ -23,6 +23,7 @@ from ..infra.redaction.engine import Redactor
 from ..infra.redaction.setup import redactor_of
 from ..infra.settings import Settings
 from . import metrics_port
+from .answer_work import NO_ANSWERS, AnswerWork, answer_work
 from .conversation_sweeps import conversation_sweeps
 from .delivery_work import DeliveryWork, delivery_work, open_channels
 from .link_work import keep_ends
@@ -59,8 +60,13 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
         await pool.open(wait=True)
         stack.push_async_callback(pool.close)
         channels = await open_channels(settings, stack)
-        deliveries = await delivery_work(settings, database, channels, pool, stop.is_set, stack, signals)
-        work = await _work(settings, database, pool, redactor, metrics, deliveries, stack)
+        answers = NO_ANSWERS
+        if settings.channels:
+            answers = await answer_work(settings, database, channels, pool, redactor, stack, signals)
+        deliveries = await delivery_work(
+            settings, database, channels, pool, stop.is_set, stack, signals, answers.permit
+        )
+        work = await _work(settings, database, pool, redactor, metrics, deliveries, answers, stack)
         server = settings.server
         stack.enter_context(metrics_port.served(metrics, server.host, metrics_port.of_jobs(server)))
         engine = JobEngine(pool, database.listen_url, work.jobs, work.sweeps)
@@ -115,6 +121,7 @@ async def _work(
     redactor: Redactor,
     metrics: Metrics,
     deliveries: DeliveryWork,
+    answers: AnswerWork,
     stack: contextlib.AsyncExitStack,
 ) -> Work:
     """Put together what this process does. Whatever it opens is closed by `stack`."""
@@ -136,7 +143,11 @@ async def _work(
         await _purge(database)
 
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)
-    return Work(rooms.processes, rooms.jobs, (*rooms.sweeps, *conversations, *deliveries.sweeps, purge))
+    return Work(
+        (*rooms.processes, *answers.processes),
+        (*rooms.jobs, *answers.jobs),
+        (*rooms.sweeps, *conversations, *deliveries.sweeps, *answers.sweeps, purge),
+    )
 
 
 async def _purge(database: Database) -> None:

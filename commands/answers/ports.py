@@ -8,10 +8,13 @@ from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ...domain.answers.target import FAN_OUT, ORIGINATING, ResponseTarget
+from ...domain.answers.resolve import ChannelFacts
+from ...domain.answers.target import FAN_OUT
+from ...domain.channels.link_policy import LinkPolicy
 from ...domain.channels.messages import Address
 from ...domain.conversations.commands import SendTurn
 from ...domain.conversations.identity import Identity
+from ...domain.deliveries.state import Status
 from ...domain.linking.events import LinkedEnd
 from ...domain.principals import Caller
 from ..mailbox import Answer
@@ -164,26 +167,12 @@ class Unlinking(Protocol):
         ...
 
 
-class ChannelFacts(Struct, frozen=True):
-    """What answers must know of a channel of the settings. is_own: it has a destination of its own, declared by the
-    operator. is_inbox: this server's own inbox. labels: what it may carry, beside what is not restricted. target,
-    is_background: of the turns that come over it, unless they say otherwise."""
-
-    tenant: str
-    can_push: bool
-    is_own: bool = False
-    is_inbox: bool = False
-    labels: frozenset[str] = frozenset()
-    tier: str | UnsetType = UNSET
-    target: ResponseTarget = ORIGINATING
-    is_background: bool = False
-
-
 class AnswerTerms(Struct, frozen=True):
     """What the settings say of answers. channels: by name. pushes_per_hour: to one recipient, over all that they did
     not ask for in that chat."""
 
     channels: Mapping[str, ChannelFacts]
+    policy: LinkPolicy
     fan_out: int = FAN_OUT
     pushes_per_hour: int = 60
 
@@ -191,6 +180,10 @@ class AnswerTerms(Struct, frozen=True):
         """The channel of that tenant with that name."""
         facts = self.channels.get(name)
         return None if facts is None or facts.tenant != tenant else facts
+
+    def of_tenant(self, tenant: str) -> Mapping[str, ChannelFacts]:
+        """The channels of a tenant."""
+        return {name: facts for name, facts in self.channels.items() if facts.tenant == tenant}
 
 
 class Details(Struct, frozen=True):
@@ -253,4 +246,8 @@ class Recipients(Protocol):
 
     async def waiting(self, tenant: str, end: LinkedEnd, limit: int) -> list[str]:
         """Ids of those to an end that have not ended. Raises Unavailable."""
+        ...
+
+    async def states(self, ids: Sequence[str]) -> Mapping[str, Status]:
+        """Where deliveries stand, those that are there. Raises Unavailable."""
         ...

@@ -56,7 +56,8 @@ class AnswerRequested(Event, frozen=True, omit_defaults=True):
 class IntendedTarget(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A destination that gets a delivery. destination, recipient: keyed hashes of the address and of the end; UNSET
     where it is a channel's own destination. is_pushed: it is not the chat that was asked in, and so counts against the
-    cap of its recipient. label: the source, where a private answer goes to a shared place."""
+    cap of its recipient. account: the isolation key of the recipient, where it is not who asked. label: the source,
+    where a private answer goes to a shared place."""
 
     delivery_id: str
     channel: str
@@ -64,6 +65,7 @@ class IntendedTarget(Struct, frozen=True, rename="camel", omit_defaults=True):
     form: Form
     recipient: str | UnsetType = UNSET
     is_pushed: bool = False
+    account: str | UnsetType = UNSET
     label: str | UnsetType = UNSET
 
 

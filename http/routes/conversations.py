@@ -14,6 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 from msgspec import UNSET, UnsetType
 
+from ...commands.answers.targets import Shown
 from ...commands.conversations.handlers import Looked
 from ...domain.conversations.commands import (
     CloseConversation,
@@ -26,6 +27,7 @@ from ...domain.conversations.ledger import Ledger
 from ...domain.errors import InvalidCursor, NotVisible
 from ...domain.ids import is_conversation_id
 from ...domain.principals import Caller
+from ..answer_targets import targets_of
 from ..conversation_entries import clamped, parse_cursor, reader_of
 from ..conversation_ledger import read_ledger
 from ..conversation_past import Wanted, look_back
@@ -192,6 +194,17 @@ async def read_context(
     return Response(ledger, headers={"cache-control": "no-store"})
 
 
+@get(f"{ONE}/turns/{{turn:str}}/targets")
+async def read_targets(
+    conversation_id: FromPath[str], turn: FromPath[str], caller: TheCaller, services: TheServices
+) -> Response[Shown]:
+    """Where the answer to a turn of the caller's goes, and how far each delivery is; empty until the turn has ended."""
+    talks = services.conversations
+    looked = await talks.handlers.look(caller, conversation_id)
+    found = await targets_of(talks, caller, looked, _turn(turn))
+    return Response(found, headers={"cache-control": "no-store"})
+
+
 @get(f"{ONE}/history")
 async def read_history(
     conversation_id: FromPath[str],
@@ -276,6 +289,7 @@ ROUTES = Router(
         close_conversation,
         note_seen,
         read_context,
+        read_targets,
         read_history,
         follow_conversation,
     ],

@@ -12,6 +12,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from ...commands.answers.ports import Details, OpenAnswer
 from ...domain.channels.messages import Address
+from ...domain.deliveries.state import Status
 from ...domain.linking.events import LinkedEnd
 from .reads import fetch
 
@@ -50,6 +51,7 @@ _WAITING = """
 SELECT d.id FROM minutebook.deliveries d
 WHERE d.recipient = %s AND d.ended_at IS NULL AND d.tenant = %s AND d.channel = %s ORDER BY d.place LIMIT %s
 """
+_STATES = "SELECT d.id, d.state FROM minutebook.deliveries d WHERE d.id = ANY(%s::text[])"
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
 
@@ -120,6 +122,10 @@ class PostgresRecipients:
         """See Recipients.waiting."""
         rows = await fetch(self._pool, _WAITING, (end.native, tenant, end.channel, limit))
         return [row[0] for row in rows]
+
+    async def states(self, ids: Sequence[str]) -> dict[str, Status]:
+        """See Recipients.states."""
+        return dict(await fetch(self._pool, _STATES, (list(ids),)))
 
 
 def _answer(row: tuple[Any, ...]) -> OpenAnswer:

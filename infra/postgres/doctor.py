@@ -9,6 +9,9 @@ from typing import Any
 import msgspec
 import psycopg
 
+from ...commands.processes.answer_outbox import AnswerOutbox
+from ...commands.processes.room_outbox import RoomOutbox
+from ...commands.processes.unlink_outbox import UnlinkOutbox
 from . import guards, views
 from .errors import unavailable
 from .export import verify_database
@@ -226,14 +229,22 @@ WHERE w.done_at < clock_timestamp() - make_interval(secs => 2 * w.every_s + %s) 
 
 _UNANSWERED = """
 SELECT b.name, coalesce(extract(epoch FROM clock_timestamp() - min(s.last_ts)), 0)::integer
-FROM minutebook_jobs.processes b JOIN minutebook.streams s ON s.last_ts >= b.began_at
+FROM minutebook_jobs.processes b
+JOIN unnest(%s::text[], %s::text[]) AS f (process, kind) ON f.process = b.name
+JOIN minutebook.streams s ON s.last_ts >= b.began_at AND s.kind = f.kind
 LEFT JOIN minutebook_views.checkpoints c ON c.projection = 'process:' || b.name AND c.stream_id = s.id
-WHERE s.kind = 'room' AND s.version > coalesce(c.seq, 0)
+WHERE s.version > coalesce(c.seq, 0)
   AND NOT EXISTS (SELECT FROM minutebook_views.parked k
                   WHERE k.projection = 'process:' || b.name AND k.stream_id = s.id)
   AND EXISTS (SELECT FROM minutebook_views.checkpoints a WHERE a.projection = 'process:' || b.name)
 GROUP BY b.name ORDER BY 1
 """
+
+
+def _followed() -> tuple[list[str], list[str]]:
+    """Names of processes, and the kinds of streams that they follow."""
+    pairs = [(each.name, kind) for each in (RoomOutbox, AnswerOutbox, UnlinkOutbox) for kind in each.kinds]
+    return [name for name, _ in pairs], [kind for _, kind in pairs]
 
 
 def _jobs(name: str, connection: Connection) -> Check:
@@ -245,7 +256,7 @@ def _jobs(name: str, connection: Connection) -> Check:
     late += [f"sweep {sweep} was last done {age_s} s ago" for sweep, age_s in sweeps]
     late += [
         f"process {process} has not answered an event of {age_s} s ago"
-        for process, age_s in connection.execute(_UNANSWERED)
+        for process, age_s in connection.execute(_UNANSWERED, _followed())
         if age_s > OLD_S
     ]
     if late:

@@ -40,7 +40,7 @@ REQUESTED = AnswerRequested(
 )
 RESOLVED = TargetsResolved(
     3,
-    (IntendedTarget(DELIVERY, "slack", OTHER, "pointer", HASH, True, "telegram"),),
+    (IntendedTarget(DELIVERY, "slack", OTHER, "pointer", HASH, True, "othr" * 6 + "aa", "telegram"),),
     (SkippedTarget("hook", "audience"),),
     7,
     9,
