@@ -10,6 +10,7 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, ControllerRouterHandler
 
+from ..commands.channels.inbound import Receiving
 from ..domain.errors import MinutebookError
 from ..infra.postgres.readiness import Readiness
 from ..infra.tokens import TokenVerifier
@@ -33,6 +34,7 @@ from .routes import (
     forks,
     health,
     history,
+    inbound,
     members,
     messages,
     ops_bulk,
@@ -66,6 +68,7 @@ ROUTES: list[ControllerRouterHandler] = [
     ops_deliveries.ROUTES,
     ops_channels.ROUTES,
     ops_bulk.ROUTES,
+    inbound.ROUTES,
     session.ROUTES,
     health.healthz,
     health.readyz,
@@ -73,7 +76,7 @@ ROUTES: list[ControllerRouterHandler] = [
 """Everything that the OpenAPI document describes."""
 
 
-DEPENDENCIES = ("services", "caller", "readiness", "metrics")
+DEPENDENCIES = ("services", "caller", "readiness", "metrics", "receiving")
 
 
 @functools.cache
@@ -112,6 +115,9 @@ def make_router(services: Services, readiness: Readiness, *, serves_metrics: boo
     def provide_readiness() -> Readiness:
         return readiness
 
+    def provide_receiving() -> Receiving:
+        return services.receiving
+
     def provide_metrics() -> Metrics:
         return services.metrics
 
@@ -135,6 +141,7 @@ def make_router(services: Services, readiness: Readiness, *, serves_metrics: boo
             "caller": Provide(provide_caller),
             "readiness": Provide(provide_readiness, sync_to_thread=False),
             "metrics": Provide(provide_metrics, sync_to_thread=False),
+            "receiving": Provide(provide_receiving, sync_to_thread=False),
             "endpoint": Provide(provide_endpoint, sync_to_thread=False),
         },
         exception_handlers={

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
+from ..commands.channels.ports import MAX_INBOUND_BYTES
 from ..domain.errors import Forbidden, Malformed, MinutebookError, TooLarge, Unauthenticated
 from ..domain.jsontext import check_body
 from ..infra.settings import Settings, is_loopback
@@ -26,7 +28,13 @@ CONVERSATIONS = "/v1/conversations"
 CONTINUATIONS = "/v1/continuations/"
 """Routes below it are about turns of conversations."""
 
+CHANNELS = "/v1/channels"
+"""Below it are the two routes of each channel whose requests prove themselves: the bytes of their body are signed, and
+nobody has a token."""
+
 CONVERSATION_BODY_BYTES = 64 * 1024
+
+CHANNEL_CALL = re.compile(f"{CHANNELS}/[^/]+/(?:inbound|receipts)")
 
 SCAN_THEMSELVES = frozenset({BRIDGE_BATCH, MCP})
 """Routes whose refusals of a body have a form of their own; they scan it before anything reads it."""
@@ -83,7 +91,7 @@ class Gate:
                 return
             if is_conversation(scope):
                 self._check_origin(headers)
-            if scope["path"] not in OPEN_PATHS:
+            if scope["path"] not in OPEN_PATHS and not is_channel_call(scope):
                 await self._authenticate(scope, headers)
                 _check_accept(scope, headers)
             _check_method(scope, methods)
@@ -156,7 +164,7 @@ class Gate:
         if scope["method"] in SAFE_METHODS or (declared in (b"", b"0") and b"transfer-encoding" not in headers):
             return receive
         body = await _read(receive, limit)
-        if body:
+        if body and not is_channel_call(scope):
             media = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
             if media != b"application/json":
                 raise _RefusedError("unsupported_media_type", "Send the body as application/json.")
@@ -167,6 +175,8 @@ class Gate:
     def _body_limit(self, scope: HTTPScope) -> int:
         if scope["path"] == BRIDGE_BATCH:
             return self._limits.bridge_body_bytes
+        if is_channel_call(scope):
+            return MAX_INBOUND_BYTES
         if is_conversation(scope):
             return min(CONVERSATION_BODY_BYTES, self._limits.body_bytes)
         return self._limits.body_bytes
@@ -192,6 +202,11 @@ def is_conversation(scope: HTTPScope) -> bool:
     # The router folds slashes.
     path = "/" + "/".join(part for part in scope["path"].split("/") if part)
     return path.startswith(CONVERSATIONS) and path[len(CONVERSATIONS) :][:1] in ("", "/")
+
+
+def is_channel_call(scope: HTTPScope) -> bool:
+    """Whether the request is for what a channel's platform calls; it is the channel that proves it."""
+    return CHANNEL_CALL.fullmatch("/" + "/".join(part for part in scope["path"].split("/") if part)) is not None
 
 
 def _without_sniffing(send: Send) -> Send:

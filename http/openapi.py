@@ -26,6 +26,9 @@ REF = "#/components/schemas/{name}"
 OPEN_TAG = "operations"
 """Routes with this tag need no token; they answer no problem documents of the API."""
 
+PROVEN_TAG = "inbound"
+"""Routes with this tag need no token either: their body is a platform's, and proves itself."""
+
 PLACE = "struct:"
 """Before the name of a struct, in the title of what stands for its schema."""
 
@@ -130,6 +133,10 @@ def _complete(statuses: Sequence[int], operation: Document, body: type[msgspec.S
     if OPEN_TAG in operation.get("tags", ()):
         operation["security"] = []
         return
+    if PROVEN_TAG in operation.get("tags", ()):
+        operation["security"] = []
+        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        operation["requestBody"] = {"required": True, "content": content, "description": "As the platform sends it."}
     for status in statuses:
         operation["responses"][str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
     if body is not None:

@@ -42,6 +42,7 @@ from .continuations import ContinuationDesk
 from .conversation_services import conversing
 from .delivery_services import operating_of
 from .delta_hub import DeltaHub
+from .inbound_services import Process, receiving_of
 from .limits import Limits
 from .live import Hub
 from .metrics import Metrics
@@ -139,6 +140,20 @@ async def serve_http(
             clearance,
             *await operating_of(settings, database, pool, store, dispatcher, limits.admit, signals, stack),
             ContinuationDesk(conversations),
+            await receiving_of(
+                Process(
+                    settings,
+                    database,
+                    pool,
+                    store,
+                    conversations.handlers,
+                    conversations.intake,
+                    redactor,
+                    key,
+                    signals,
+                ),
+                stack,
+            ),
         )
         metrics.issuers(verifier.key_ages)
         metrics.gauges(_gauges(hub, conversations.hub, dispatcher, listener, appender))

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from ..commands.attendance import Attendance
+from ..commands.channels.inbound import Receiving
 from ..commands.conversations.ports import Clearance
 from ..commands.deliveries.operators import Operators
 from ..commands.rooms import Rooms
@@ -44,3 +45,4 @@ class Services(msgspec.Struct, frozen=True):
     operators: Operators
     operating: Operating
     continuations: ContinuationDesk
+    receiving: Receiving

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import structlog
 from msgspec import UNSET
 
 from ..commands.conversations.ports import Viewer
-from .python_callable import is_async, named_callable
+from .python_callable import named_callable
+from .questions import ANSWER_S, Questions
 from .settings import SettingsError
 from .settings_clearance import GROUPS, ClearanceSettings
-from .tools.threads import Outcome, Threads
-
-ANSWER_S = 0.25
-"""A callable that takes longer says no."""
-
-MAX_THREADS = 16
-"""Calls of callables at once in a process, those among them that hang."""
-
-WAIT_S = 1.0
-"""So long a question waits for a free thread; then the answer is no."""
-
-TELL_EVERY_S = 1.0
-"""From one line of the log about a failing callable to the next."""
 
 VERSION_DIGITS = 16
 
 Cleared = Callable[..., Any]
 """What a callable is: `cleared(viewer, classes)`."""
-
-log = structlog.get_logger(__name__)
 
 
 class ClearancePolicy:
@@ -55,15 +39,12 @@ class ClearancePolicy:
         """
         self.version = hashlib.sha256(msgspec.json.encode(settings, order="deterministic")).hexdigest()[:VERSION_DIGITS]
         self._settings = settings
-        self._answer_s = answer_s
         self._callables = {
             rules.python: _callable(f"{key}.python", rules.python, folder)
             for key, rules in settings.named().items()
             if rules.python is not None
         }
-        self._threads = Threads(MAX_THREADS, "minutebook-clearance")
-        self._begun: dict[asyncio.Future[Outcome], float] = {}
-        self._told_at = float("-inf")
+        self._questions = Questions("clearance", answer_s)
 
     def labels(self, viewer: Viewer) -> frozenset[str] | None:
         """See Clearance."""
@@ -88,41 +69,7 @@ class ClearancePolicy:
         return frozenset(name for name, answer in zip(each, answers, strict=True) if answer is True)
 
     async def _ask(self, function: Cleared, viewer: Viewer, name: str) -> bool:
-        if self._all_hang():
-            self._tell("all threads hang")
-            return False
-        try:
-            async with asyncio.timeout(WAIT_S):
-                coming = await self._threads.begin(
-                    partial(_asked, function, _shown(viewer), frozenset({name}), self._answer_s)
-                )
-        except TimeoutError:
-            self._tell("no thread is free")
-            return False
-        self._begun[coming] = asyncio.get_running_loop().time()
-        coming.add_done_callback(self._ended)
-        await asyncio.wait((coming,), timeout=self._answer_s)
-        if not coming.done():
-            self._tell("took too long")
-            return False
-        outcome = coming.result()
-        if outcome.error is not None:
-            # Its message could say what was asked for.
-            self._tell(type(outcome.error).__name__)
-        return outcome.error is None and outcome.value is True
-
-    def _all_hang(self) -> bool:
-        late = asyncio.get_running_loop().time() - self._answer_s
-        return len(self._begun) >= MAX_THREADS and all(begun <= late for begun in self._begun.values())
-
-    def _ended(self, coming: asyncio.Future[Outcome]) -> None:
-        self._begun.pop(coming, None)
-
-    def _tell(self, why: str) -> None:
-        now = asyncio.get_running_loop().time()
-        if now - self._told_at >= TELL_EVERY_S:
-            self._told_at = now
-            log.warning("a clearance callable gave no answer", why=why)
+        return await self._questions.ask(function, lambda: (_shown(viewer), frozenset({name}))) is True
 
 
 def _callable(key: str, text: str, folder: Path | None) -> Cleared:
@@ -132,21 +79,6 @@ def _callable(key: str, text: str, folder: Path | None) -> Cleared:
     except (TypeError, ValueError):
         raise SettingsError(f"{key}: {text} must take two arguments, the viewer and the classes.") from None
     return found
-
-
-def _asked(function: Cleared, viewer: Mapping[str, Any], classes: frozenset[str], answer_s: float) -> bool:
-    """In a thread: whether the answer is exactly True. Raises whatever the callable does."""
-    answer = function(viewer, classes)
-    if is_async(function):
-        answer = asyncio.run(_awaited(answer, answer_s))
-    if asyncio.iscoroutine(answer):
-        answer.close()  # nobody will await it
-    return answer is True
-
-
-async def _awaited(answer: Awaitable[Any], answer_s: float) -> Any:
-    async with asyncio.timeout(answer_s):
-        return await answer
 
 
 def _tenant(viewer: Viewer) -> str:

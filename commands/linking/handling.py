@@ -16,8 +16,9 @@ from ...domain.linking.codes import code_of, read_code
 from ...domain.linking.decide import Around, End, begin, confirm, present
 from ...domain.linking.events import ACCOUNT_EVENTS, LinkedEnd, Push
 from ...domain.linking.operate import change_push, seen_in_group, unlink
-from ...domain.linking.state import INITIAL, SCHEMA, Account, Link, evolve
+from ...domain.linking.state import INITIAL, SCHEMA, Account, Challenge, Link, evolve
 from ...domain.principals import Principal
+from ...domain.times import stamp
 from ..deliveries.kind import NewId, rows_of
 from ..ports import Append, Creation, EventStore
 from ..streams import Kind
@@ -156,6 +157,16 @@ class Linking:
     async def links(self, end: End) -> tuple[Link, ...]:
         """The ends of the account. Raises Unavailable."""
         return (await self._load(end.account))[0].links
+
+    async def challenge(self, tenant: str, link_id: str) -> Challenge | None:
+        """What has begun under that id and not ended. Raises Unavailable."""
+        key = await self._table.begun(tenant, link_id) if is_conversation_id(link_id) else None
+        return None if key is None else (await self._load(key))[0].challenge(link_id)
+
+    async def begun_by(self, end: End) -> tuple[Challenge, ...]:
+        """What an end has begun and neither ended nor expired, the oldest first. Raises Unavailable."""
+        now, (account, _) = stamp(self._now()), await self._load(end.account)
+        return tuple(each for each in account.challenges if each.end == end.linked and now < each.expires_at)
 
     async def change_push(self, end: End, link_id: str, push: Push, actor: Principal) -> None:
         """Raises NotVisible, Unavailable."""

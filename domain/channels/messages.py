@@ -40,7 +40,8 @@ class Inbound(Struct, frozen=True):
     """A message of a proven sender. message_id: the platform's identity of it, the same for each of its retries.
 
     verb, argument: where it is a command of ours. is_mention: the agent is meant. conversation, continuation,
-    background, response_target: of webhooks alone, not checked yet; in JSON shapes of http.md.
+    background, response_target: of webhooks alone, not checked yet; in JSON shapes of http.md. display: what the sender
+    may be shown as to people, as they or the platform chose it; it proves nothing.
     """
 
     sender: ChannelIdentity
@@ -54,6 +55,7 @@ class Inbound(Struct, frozen=True):
     continuation: str | UnsetType = UNSET
     background: bool = False
     response_target: Mapping[str, Any] | UnsetType = UNSET
+    display: str = ""
 
 
 class Outgoing(Struct, frozen=True):

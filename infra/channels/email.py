@@ -131,6 +131,7 @@ class EmailChannel:
             verb=said.verb if said else None,
             argument=said.argument if said else "",
             is_mention=True,
+            display=author,
         )
 
     def render(self, outgoing: Outgoing) -> tuple[Mapping[str, Any], ...]:

@@ -173,6 +173,7 @@ class SlackChannel(Caller):
             verb=said.verb if said else None,
             argument=said.argument if said else "",
             is_mention=is_direct or is_mention,
+            display=str(event.user),
         )
 
     def _command(self, body: bytes) -> Inbound | None:
@@ -193,6 +194,7 @@ class SlackChannel(Caller):
             verb=verb.verb,
             argument=verb.argument,
             is_mention=True,
+            display=said.get("user_name", user),
         )
 
     def render(self, outgoing: Outgoing) -> tuple[Mapping[str, Any], ...]:

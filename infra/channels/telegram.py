@@ -38,6 +38,8 @@ Id = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 class _User(msgspec.Struct):
     id: Id
     is_bot: bool = False
+    first_name: str = ""
+    username: str = ""
 
 
 class _Chat(msgspec.Struct):
@@ -154,6 +156,7 @@ class TelegramChannel(Caller):
             verb=said.verb if said and is_ours else None,
             argument=said.argument if said and is_ours else "",
             is_mention=message.chat.type == "private" or self._is_meant(message, message.text),
+            display=message.sender.first_name + (f" @{message.sender.username}" if message.sender.username else ""),
         )
 
     def _is_meant(self, message: _Message, text: str) -> bool:

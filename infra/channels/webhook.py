@@ -119,6 +119,7 @@ class WebhookChannel(Caller):
             continuation=said.continuation,
             background=said.background is True,
             response_target=said.response_target,
+            display=native_id,
         )
 
     def render(self, outgoing: Outgoing) -> tuple[Mapping[str, Any], ...]:

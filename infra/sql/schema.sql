@@ -1810,6 +1810,32 @@ $$;
 
 ALTER FUNCTION minutebook.note_delivery() OWNER TO minutebook_owner;
 
+-- Name: note_inbound(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_inbound() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    p jsonb := NEW.payload;
+    v_name text;
+    v_tenant text;
+BEGIN
+    SELECT s.name, s.tenant INTO v_name, v_tenant FROM minutebook.streams s
+    WHERE s.id = NEW.stream_id AND s.kind = 'inbound';
+    IF NOT FOUND OR NEW.seq <> 1 THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO minutebook.inbound_messages (id, stream_id, tenant, channel, outcome, conversation_id, correlation_id,
+        decided_at)
+    VALUES (substr(v_name, length('inbound:') + 1), NEW.stream_id, v_tenant, p ->> 'channel', p ->> 'outcome',
+        p ->> 'conversation', p ->> 'correlationId', NEW.ts);
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_inbound() OWNER TO minutebook_owner;
+
 -- Name: note_participant(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.note_participant() RETURNS trigger
@@ -2760,6 +2786,20 @@ CREATE TABLE minutebook.channel_pauses (
 
 ALTER TABLE minutebook.channel_pauses OWNER TO minutebook_owner;
 
+-- Name: channel_sessions; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.channel_sessions (
+    tenant text NOT NULL,
+    scope text NOT NULL,
+    handle text NOT NULL,
+    conversation_id text,
+    schema_version integer DEFAULT 1 NOT NULL,
+    used_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='70');
+
+ALTER TABLE minutebook.channel_sessions OWNER TO minutebook_owner;
+
 -- Name: continuations; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.continuations (
@@ -3014,6 +3054,36 @@ CREATE TABLE minutebook.idempotency (
 );
 
 ALTER TABLE minutebook.idempotency OWNER TO minutebook_owner;
+
+-- Name: inbound_messages; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.inbound_messages (
+    id text NOT NULL,
+    stream_id bigint NOT NULL,
+    tenant text NOT NULL,
+    channel text NOT NULL,
+    outcome text NOT NULL,
+    conversation_id text,
+    correlation_id text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    decided_at timestamp with time zone NOT NULL,
+    done_at timestamp with time zone
+)
+WITH (fillfactor='80');
+
+ALTER TABLE minutebook.inbound_messages OWNER TO minutebook_owner;
+
+-- Name: inbound_signatures; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.inbound_signatures (
+    tenant text NOT NULL,
+    channel text NOT NULL,
+    signature text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    seen_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE minutebook.inbound_signatures OWNER TO minutebook_owner;
 
 -- Name: leases; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
@@ -3458,6 +3528,11 @@ ALTER TABLE ONLY minutebook.channel_paces
 ALTER TABLE ONLY minutebook.channel_pauses
     ADD CONSTRAINT channel_pauses_pkey PRIMARY KEY (tenant, channel);
 
+-- Name: channel_sessions channel_sessions_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.channel_sessions
+    ADD CONSTRAINT channel_sessions_pkey PRIMARY KEY (tenant, scope);
+
 -- Name: continuations continuations_handle; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.continuations
@@ -3537,6 +3612,16 @@ ALTER TABLE ONLY minutebook.holds
 
 ALTER TABLE ONLY minutebook.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant, caller, operation, scope, key);
+
+-- Name: inbound_messages inbound_messages_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbound_messages
+    ADD CONSTRAINT inbound_messages_pkey PRIMARY KEY (id);
+
+-- Name: inbound_signatures inbound_signatures_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbound_signatures
+    ADD CONSTRAINT inbound_signatures_pkey PRIMARY KEY (tenant, channel, signature);
 
 -- Name: leases leases_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -3708,6 +3793,10 @@ CREATE INDEX bulk_items_left ON minutebook.bulk_items USING btree (plan_id, plac
 
 CREATE INDEX bulk_plans_open ON minutebook.bulk_plans USING btree (state, expires_at) WHERE (state = ANY (ARRAY['planned'::text, 'running'::text]));
 
+-- Name: channel_sessions_used; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX channel_sessions_used ON minutebook.channel_sessions USING brin (used_at);
+
 -- Name: continuations_by_tenant; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX continuations_by_tenant ON minutebook.continuations USING btree (tenant, begun_at, id);
@@ -3839,6 +3928,14 @@ CREATE INDEX idempotency_created ON minutebook.idempotency USING brin (created_a
 -- Name: idempotency_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX idempotency_stream ON minutebook.idempotency USING btree (stream_id);
+
+-- Name: inbound_messages_of; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX inbound_messages_of ON minutebook.inbound_messages USING btree (stream_id);
+
+-- Name: inbound_signatures_seen; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX inbound_signatures_seen ON minutebook.inbound_signatures USING brin (seen_at);
 
 -- Name: link_challenges_of; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -4016,6 +4113,12 @@ CREATE TRIGGER events_note_delivery AFTER INSERT ON minutebook.events FOR EACH R
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_delivery;
 
+-- Name: events events_note_inbound; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_inbound AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = 'inbound_decided'::text)) EXECUTE FUNCTION minutebook.note_inbound();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_inbound;
+
 -- Name: events events_note_participant; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_note_participant AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['participant_added'::text, 'participant_removed'::text, 'conversation_started'::text]))) EXECUTE FUNCTION minutebook.note_participant();
@@ -4131,6 +4234,11 @@ ALTER TABLE ONLY minutebook.forks
 
 ALTER TABLE ONLY minutebook.holds
     ADD CONSTRAINT holds_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: inbound_messages inbound_messages_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbound_messages
+    ADD CONSTRAINT inbound_messages_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: link_challenges link_challenges_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -4513,6 +4621,10 @@ REVOKE ALL ON FUNCTION minutebook.note_conversation() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.note_delivery() FROM PUBLIC;
 
+-- Name: FUNCTION note_inbound(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_inbound() FROM PUBLIC;
+
 -- Name: FUNCTION note_participant(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.note_participant() FROM PUBLIC;
@@ -4780,6 +4892,24 @@ GRANT SELECT ON TABLE minutebook.channel_paces TO minutebook_auditor;
 GRANT SELECT ON TABLE minutebook.channel_pauses TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.channel_pauses TO minutebook_auditor;
 
+-- Name: TABLE channel_sessions; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT ON TABLE minutebook.channel_sessions TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.channel_sessions TO minutebook_auditor;
+GRANT SELECT,DELETE ON TABLE minutebook.channel_sessions TO minutebook_retention;
+
+-- Name: COLUMN channel_sessions.handle; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(handle) ON TABLE minutebook.channel_sessions TO minutebook_app;
+
+-- Name: COLUMN channel_sessions.conversation_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(conversation_id) ON TABLE minutebook.channel_sessions TO minutebook_app;
+
+-- Name: COLUMN channel_sessions.used_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(used_at) ON TABLE minutebook.channel_sessions TO minutebook_app;
+
 -- Name: TABLE continuations; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT,INSERT,DELETE ON TABLE minutebook.continuations TO minutebook_app;
@@ -5008,6 +5138,21 @@ GRANT SELECT(stream_id) ON TABLE minutebook.idempotency TO minutebook_retention;
 -- Name: COLUMN idempotency.created_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT(created_at) ON TABLE minutebook.idempotency TO minutebook_retention;
+
+-- Name: TABLE inbound_messages; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.inbound_messages TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.inbound_messages TO minutebook_auditor;
+
+-- Name: COLUMN inbound_messages.done_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(done_at) ON TABLE minutebook.inbound_messages TO minutebook_app;
+
+-- Name: TABLE inbound_signatures; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT ON TABLE minutebook.inbound_signatures TO minutebook_app;
+GRANT SELECT ON TABLE minutebook.inbound_signatures TO minutebook_auditor;
+GRANT SELECT,DELETE ON TABLE minutebook.inbound_signatures TO minutebook_retention;
 
 -- Name: TABLE leases; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

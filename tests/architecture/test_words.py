@@ -98,6 +98,10 @@ WRITTEN = {
 """What goes into the log, and nowhere else."""
 
 OTHERS = {
+    "commands/channels/inbound.py:Receiving._message": "a message that comes in: whether a group was shown a code",
+    "commands/channels/doing.py:Doing._turn": "a message that comes in, as its sender's own turn",
+    "commands/channels/doing.py:Doing.do": "its length",
+    "commands/channels/judging.py:_of_words": "its length",
     "commands/deliveries/planning.py:_rendered": "what a delivery was given; who takes that of a record asks `sight`",
     "commands/processes/lookups.py:Lookups.verdict": "a verdict of a room",
     "commands/room_tools.py:RoomToolHandlers.use_tool": "a message to a room",

@@ -116,6 +116,7 @@ def test_a_mail_is_read() -> None:
         message_id=inbound.message_id,
         text="hello\nthere",
         is_mention=True,
+        display="ann@acme.example",
     )
     assert read(f"{HEAD}{PLAIN}\r\nx").place.thread == "<m1@acme.example>"
     assert read(f"{HEAD}{PLAIN}\r\n/link ABCD2345\r\n-- \r\nAnn").argument == "ABCD2345"

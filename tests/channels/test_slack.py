@@ -106,6 +106,7 @@ def test_a_direct_message_is_read() -> None:
         message_id="D1:1700000000.000100",
         text="hello",
         is_mention=True,
+        display="U7",
     )
 
 

@@ -103,6 +103,7 @@ def test_a_private_message_is_read() -> None:
         message_id="1000",
         text="hello",
         is_mention=True,
+        display="Ann @ann",
     )
 
 

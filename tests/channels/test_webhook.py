@@ -65,6 +65,7 @@ def test_a_message_is_proven_and_read() -> None:
         conversation="c1",
         background=True,
         response_target={"kind": "none"},
+        display="ann",
     )
 
 

@@ -36,6 +36,8 @@ OPS = "/v1/ops/deliveries"
 CONTINUATION = "/v1/continuations/{token}"
 BULK = "/v1/ops/bulk"
 
+CHANNEL = "/v1/channels/{name}"
+
 # A column a caller, in the order above: a status, or the code of a refusal that says more.
 # gone: 403 run_not_live. cli: 403 client_not_allowed.
 TABLE: dict[tuple[str, str], str] = {
@@ -106,6 +108,11 @@ TABLE: dict[tuple[str, str], str] = {
     ("POST", f"{BULK}/{{plan_id}}/run"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("DELETE", f"{BULK}/{{plan_id}}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("POST", "/v1/ops/reconcile"): "401 403 403 403 403 403 403 403 403 403 403 403 403 202",
+    (
+        "POST",
+        f"{CHANNEL}/inbound",
+    ): "401 401 401 401 401 401 401 401 401 401 401 401 401 401",  # a token proves nothing there
+    ("POST", f"{CHANNEL}/receipts"): "401 401 401 401 401 401 401 401 401 401 401 401 401 401",
     ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
     ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
     ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200 200 200",
@@ -140,6 +147,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
     ("POST", "/v1/bridge/approvals"): {"eventId": "e1", "callId": "c1", "class": "forge.pr", "action": {"open": 1}},
     ("POST", "/v1/bridge/bye"): {"reason": "finished"},
+    ("POST", f"{CHANNEL}/inbound"): {"from": "ann", "messageId": "m1", "text": "hello"},
+    ("POST", f"{CHANNEL}/receipts"): {"receipts": []},
     **{("POST", f"{OPS}/{{delivery_id}}/{verb}"): {"reason": "mended"} for verb in ("replay", "revoke", "purge")},
     **{("POST", f"/v1/ops/channels/{{channel}}/{verb}"): {"reason": "mended"} for verb in ("pause", "resume")},
     ("POST", BULK): {"action": "revoke", "filter": {"channel": "none"}, "reason": "mended"},
@@ -156,6 +165,7 @@ UNKNOWN = {
     "token": "t0ken" * 8,
     "channel": "none",
     "plan_id": "01J00000000000000000000001",
+    "name": "nowhere",
 }
 """What stands in paths beside room, run and conversation: nothing of it is there but the turn, and its question."""
 
@@ -397,6 +407,8 @@ def test_a_token_that_acts_for_somebody_is_for_conversations_alone(server: LiveS
                 assert (answer.status_code, answer.json()["code"]) == (404, "not_found"), (method, path)
             elif path == "/v1/conversations":
                 assert answer.status_code == (200 if method == "GET" else 403), (method, path)
+            elif path.startswith(CHANNEL):
+                assert answer.status_code == 401, (method, path)
             elif path in OPEN_TO_DELEGATES:
                 assert answer.is_success, (method, path, answer.text)
             else:

@@ -24,8 +24,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from talks import ask, start
 
-TWO_GOOD = {"registerRun", "startConversation"}
-"""Operations that find or make."""
+TWO_GOOD = {"registerRun": ["200", "201"], "startConversation": ["200", "201"], "takeInbound": ["200", "202"]}
+"""Operations that find or make, and the one whose answer is what a platform wants."""
 
 METHODS = {"get", "put", "post", "delete"}
 
@@ -56,7 +56,7 @@ def test_every_operation_documents_its_problems(document: dict[str, Any]) -> Non
         if "operations" in operation["tags"]:
             assert operation["security"] == []
             continue
-        assert "security" not in operation
+        assert operation.get("security") == ([] if "inbound" in operation["tags"] else None)
         wanted = {400, 401, 403, 404, 406, 422, 500, 503, 504}
         if method != "get":
             wanted |= {409, 410, 413, 415, 429}
@@ -69,7 +69,7 @@ def test_every_operation_documents_its_problems(document: dict[str, Any]) -> Non
             for code in (code for code, its in STATUS.items() if its == status):
                 assert f"`{code}`" in described["description"]
         good = sorted(status for status in operation["responses"] if status.startswith("2"))
-        assert good == ["200", "201"] if operation["operationId"] in TWO_GOOD else len(good) == 1, (path, method)
+        assert good == TWO_GOOD.get(operation["operationId"], good[:1]), (path, method)
     assert len(names) == sum(1 for _ in operations(document))
 
 
@@ -80,6 +80,7 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         if any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ()))
     }
     unkeyed = {"noteSeen", "beginSession", "endSession", "hello", "pushEvents", "askApproval", "bye"}
+    unkeyed |= {"takeInbound", "takeReceipts"}
     assert (
         keyed
         == {operation["operationId"] for _, method, operation in operations(document) if method != "get"} - unkeyed
@@ -87,7 +88,7 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
     bodies = {
         operation["operationId"]: operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
         for _, _, operation in operations(document)
-        if "requestBody" in operation
+        if "requestBody" in operation and "inbound" not in operation["tags"]
     }
     assert {name: reference.rpartition("/")[2] for name, reference in bodies.items()} == {
         "openRoom": "OpenRoom",

@@ -18,7 +18,8 @@ from minutebook.commands.conversations.viewing import viewer_of
 from minutebook.domain.conversations.identity import Identity
 from minutebook.domain.conversations.visibility import may_see
 from minutebook.domain.principals import Caller, Principal
-from minutebook.infra.clearance import ANSWER_S, MAX_THREADS, ClearancePolicy
+from minutebook.infra.clearance import ClearancePolicy
+from minutebook.infra.questions import ANSWER_S, MAX_THREADS
 from minutebook.infra.settings import SettingsError
 from minutebook.infra.settings_clearance import ClearanceSettings
 from minutebook.infra.settings_load import load

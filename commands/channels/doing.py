@@ -1,0 +1,131 @@
+"""What a decided message does: a turn, a verb, or a word to its sender. The same message again does nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ...domain.channels.messages import Address
+from ...domain.conversations.commands import MAX_TEXT_CHARS, SendTurn
+from ...domain.errors import MinutebookError, NotVisible, QueueFull, RateLimited, Sealed, TimedOut, Unavailable
+from ...domain.principals import Caller
+from ..answers.ports import Intake, Origin
+from ..mailbox import Answer
+from . import wording
+from .ends import Ends
+from .inbound_ports import Known, Wishes
+from .sessions import Session, Sessions
+from .speaking import Notices, Speaking
+from .verbs import Verbs
+
+Continuation = Mapping[str, Any] | UnsetType
+
+PASSING = (RateLimited, QueueFull, Unavailable, TimedOut)
+"""Refusals after which the same message may come again: nothing of it is done."""
+
+
+class DoMeans(Struct, frozen=True):
+    """What is worked with. One per process. now: the server's clock."""
+
+    intake: Intake
+    ends: Ends
+    sessions: Sessions
+    verbs: Verbs
+    notices: Notices
+    now: Callable[[], datetime]
+
+
+class Doing:
+    """One per process."""
+
+    def __init__(self, means: DoMeans) -> None:
+        self._means = means
+
+    async def do(self, speaking: Speaking, known: Known, wishes: Wishes) -> Continuation:
+        """Have the effect. The handle of a background turn, where it is one.
+
+        Raises PASSING, after which the same message may come again; of webhooks what a turn of the API raises, too.
+        """
+        match known.outcome:
+            case "accepted":
+                return await self._accepted(speaking, known, wishes)
+            case "link_required":
+                await self._say_daily(speaking, known, wording.LINK_FIRST)
+            case "denied":
+                await self._say_daily(speaking, known, wording.DENIED)
+            case "ignored":
+                if len(speaking.said.text) > MAX_TEXT_CHARS and not speaking.said.place.is_group:
+                    await self._means.notices.answer(speaking, wording.TOO_LONG)
+        return UNSET
+
+    async def handle_again(self, speaking: Speaking, known: Known, wishes: Wishes) -> Continuation:
+        """The handle of a background turn that was sent before; none where the turn cannot be asked for any more."""
+        try:
+            return _handle_in(await self._send(speaking, known, wishes))
+        except PASSING:
+            raise
+        except MinutebookError:
+            return UNSET
+
+    async def _accepted(self, speaking: Speaking, known: Known, wishes: Wishes) -> Continuation:
+        said, end = speaking.said, speaking.end
+        if not said.place.is_group:
+            await self._means.ends.note(
+                end.tenant, end.linked, speaking.own_key, speaking.private, said.display, is_message=said.verb is None
+            )
+        if said.verb is not None:
+            await self._means.verbs.act(said.verb, speaking, self._session(speaking))
+            return UNSET
+        try:
+            return _handle_in(await self._send(speaking, known, wishes))
+        except PASSING:
+            raise
+        except MinutebookError:
+            if speaking.rules.tells_errors:
+                raise
+            await self._means.notices.answer(speaking, wording.REFUSED)
+            return UNSET
+
+    async def _send(self, speaking: Speaking, known: Known, wishes: Wishes) -> Answer:
+        """The turn, into the conversation that was decided; where that one is over, into the one that follows it."""
+        conversation_id = "" if known.conversation_id is UNSET else known.conversation_id
+        if speaking.said.conversation is not UNSET:
+            return await self._turn(speaking, speaking.caller, conversation_id, known, wishes)
+        session = self._session(speaking)
+        try:
+            return await self._turn(speaking, session.caller, conversation_id, known, wishes)
+        except (NotVisible, Sealed):
+            conversation_id = await self._means.sessions.another(session, speaking.message)
+            return await self._turn(speaking, session.caller, conversation_id, known, wishes)
+
+    async def _turn(
+        self, speaking: Speaking, caller: Caller, conversation_id: str, known: Known, wishes: Wishes
+    ) -> Answer:
+        said, end = speaking.said, speaking.end
+        command = SendTurn(
+            text=said.text,
+            message_id=f"channel.{speaking.message}",
+            background=wishes.background,
+            response_target=wishes.target,
+        )
+        address = Address(end.channel, said.sender.native_id, said.place)
+        origin = Origin(end.tenant, end.account, known.correlation_id, end.linked, address)
+        return await self._means.intake.send(caller, conversation_id, command, None, origin)
+
+    def _session(self, speaking: Speaking) -> Session:
+        return self._means.sessions.of(speaking.rules, speaking.said, speaking.end.account, speaking.caller)
+
+    async def _say_daily(self, speaking: Speaking, known: Known, text: str) -> None:
+        """In a group nothing; in private at most once a day, whatever else they write."""
+        if speaking.said.place.is_group:
+            return
+        end, day = speaking.end, self._means.now().date().isoformat()
+        once = f"{known.outcome}\n{end.channel}\n{end.native}\n{day}"
+        await self._means.notices.say(end.tenant, speaking.private, text, once, known.correlation_id)
+
+
+def _handle_in(answer: Answer) -> Continuation:
+    return answer.body.get("continuation", UNSET)

@@ -1,0 +1,229 @@
+"""What comes in over channels: proven first, decided once, done once, and only then acknowledged (law 29)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from ...domain.answers.target import ResponseTarget
+from ...domain.channels.authorize import is_addressed
+from ...domain.channels.inbound import InboundDecided, InboundOutcome, decided
+from ...domain.channels.messages import Inbound
+from ...domain.errors import Invalid, NotVisible, Unavailable
+from ...domain.ids import is_conversation_id, long_id
+from ...domain.linking.codes import codes_in
+from ...domain.principals import SERVER
+from ..conversations.handlers import Conversations
+from ..deliveries.kind import NewId, rows_of
+from ..deliveries.noting import Notes
+from ..linking.handling import Linking
+from ..ports import Append, Creation, EventStore
+from ..signals import Signals
+from .doing import Doing
+from .inbound_ports import STREAM, ChannelRules, InboundHashes, InboundRows, Known, Pace, Wishes
+from .judging import Judge, Judged
+from .ports import Channel, Echoed, NotAuthentic, Proof, RawRequest, Receipt
+from .sessions import Sessions
+from .speaking import Speaking
+
+INBOUND = "inbound"
+
+RETENTION_DAYS = 30
+"""Of a message's stream, and so of its id: for as long it is known again."""
+
+RECEIPTS_AT_ONCE = 50
+"""Receipts of one call that are noted at the same time."""
+
+Kind = Literal["inbound", "receipts"]
+
+
+class Taken(Struct, frozen=True):
+    """What became of a request. id, outcome: of a message. echo: to be answered as it is, and nothing else happens.
+    applied: receipts that said something new."""
+
+    id: str = ""
+    outcome: InboundOutcome = "ignored"
+    is_duplicate: bool = False
+    continuation: Mapping[str, Any] | UnsetType = UNSET
+    echo: Mapping[str, Any] | UnsetType = UNSET
+    applied: int = 0
+
+
+class InboundMeans(Struct, frozen=True):
+    """What is worked with. One per process. channels: by name; rules: of those that receive. decoy: a channel that
+    nothing is authentic for, which is asked where there is none, so that both cost the same."""
+
+    channels: Mapping[str, Channel]
+    rules: Mapping[str, ChannelRules]
+    decoy: Channel
+    store: EventStore
+    rows: InboundRows
+    hashes: InboundHashes
+    linking: Linking
+    judge: Judge
+    sessions: Sessions
+    conversations: Conversations
+    doing: Doing
+    notes: Notes
+    pace: Pace
+    signals: Signals
+    now: Callable[[], datetime]
+    new_id: NewId
+
+
+class Receiving:
+    """One per process. Every method raises NotAuthentic, Invalid, RateLimited and Unavailable."""
+
+    def __init__(self, means: InboundMeans) -> None:
+        self._means = means
+
+    async def receive(self, name: str, kind: Kind, request: RawRequest) -> Taken:
+        """Take one request. kind: what may be in it; mail is handed over at one place, reports and messages alike."""
+        channel, proof = self._proven(name, request)
+        said = channel.parse(request)
+        if isinstance(said, Echoed):
+            return Taken(echo=said.answer)
+        if said is None:
+            return Taken()
+        self._means.pace.of_channel(name)
+        if isinstance(said, Inbound):
+            if kind == "receipts":
+                raise Invalid.at("$", "is a message; send it to /inbound")
+            return await self._message(channel, said, self._signature(channel, proof))
+        if kind == "inbound" and channel.kind == "webhook":
+            raise Invalid.at("$.receipts", "send receipts to /receipts")
+        return await self._receipts(channel, said, self._signature(channel, proof))
+
+    def kind_of(self, name: str) -> str:
+        """The kind of a channel; empty where there is none."""
+        channel = self._means.channels.get(name)
+        return "" if channel is None else channel.kind
+
+    def _proven(self, name: str, request: RawRequest) -> tuple[Channel, Proof]:
+        means = self._means
+        channel = means.channels.get(name) if name in means.rules else None
+        if channel is None:
+            means.decoy.verify(request, means.now())
+            raise NotAuthentic
+        return channel, channel.verify(request, means.now())
+
+    def _signature(self, channel: Channel, proof: Proof) -> str | None:
+        if proof.signature is UNSET:
+            return None
+        return self._means.hashes.signature(channel.tenant, channel.name, proof.signature)
+
+    async def _receipts(self, channel: Channel, receipts: Sequence[Receipt], signature: str | None) -> Taken:
+        """Forward only, so that what is taken twice is applied once: the signature is spent behind it."""
+        means = self._means
+        if signature is not None and (await means.rows.look(channel.tenant, channel.name, "", signature))[1]:
+            raise NotAuthentic
+        applied = 0
+        for start in range(0, len(receipts), RECEIPTS_AT_ONCE):
+            applied += await means.notes.receipts(channel.name, receipts[start : start + RECEIPTS_AT_ONCE])
+        await self._finish(channel, None, signature)
+        return Taken(applied=applied)
+
+    async def _message(self, channel: Channel, said: Inbound, signature: str | None) -> Taken:
+        means, rules = self._means, self._means.rules[channel.name]
+        message = long_id(means.hashes.message(rules.tenant, channel.name, said.message_id))
+        wishes = wishes_of(said)
+        known, is_spent = await means.rows.look(rules.tenant, channel.name, message, signature)
+        if is_spent:
+            raise NotAuthentic
+        if known is not None and known.is_done:
+            await self._finish(channel, message, signature)
+            return await self._again(rules, said, known, wishes)
+        if is_addressed(said, rules.accept):
+            native = means.hashes.native(rules.tenant, channel.name, said.sender.native_id)
+            means.pace.of_sender(rules.tenant, channel.name, native)
+        if said.place.is_group:
+            for code in codes_in(said.text):
+                await means.linking.seen_in_group(rules.tenant, code, SERVER)
+        correlation_id = means.new_id() if known is None else known.correlation_id
+        speaking = await means.judge.speaking(rules, said, message, correlation_id)
+        if known is None:
+            known = await self._decided(speaking)
+        continuation = await means.doing.do(speaking, known, wishes)
+        is_first = await self._finish(channel, message, signature)
+        return Taken(known.correlation_id, known.outcome, not is_first, continuation)
+
+    async def _again(self, rules: ChannelRules, said: Inbound, known: Known, wishes: Wishes) -> Taken:
+        """What is told of a message that has had its effect; the handle of its background run is the same one."""
+        continuation: Mapping[str, Any] | UnsetType = UNSET
+        is_turn = known.outcome == "accepted" and known.conversation_id is not UNSET
+        if is_turn and (wishes.background or rules.background):
+            speaking = await self._means.judge.speaking(rules, said, known.id, known.correlation_id)
+            continuation = await self._means.doing.handle_again(speaking, known, wishes)
+        return Taken(known.correlation_id, known.outcome, True, continuation)
+
+    async def _finish(self, channel: Channel, message: str | None, signature: str | None) -> bool:
+        """Whether nobody else was quicker with the same message. Raises NotAuthentic where somebody was with the same
+        signature."""
+        is_unspent, is_first = await self._means.rows.finish(channel.tenant, channel.name, message, signature)
+        if not is_unspent:
+            raise NotAuthentic
+        return is_first
+
+    async def _decided(self, speaking: Speaking) -> Known:
+        """Decide, once and for all who bring the same message at the same time."""
+        means, rules, said = self._means, speaking.rules, speaking.said
+        judged = Judged("ignored", "not_addressed")
+        if is_addressed(said, rules.accept):
+            judged = await means.judge.judge(speaking)
+        conversation: str | UnsetType = UNSET
+        if judged.outcome == "accepted" and said.verb is None:
+            found = await self._conversation(speaking)
+            conversation, judged = (UNSET, Judged("denied", "no_conversation")) if found is None else (found, judged)
+        event = InboundDecided(
+            speaking.message,
+            rules.tenant,
+            said.sender.channel,
+            speaking.end.native,
+            speaking.end.account,
+            judged.outcome,
+            judged.reason,
+            speaking.correlation_id,
+            said.place.is_group,
+            said.verb or UNSET,
+            conversation,
+        )
+        rows = rows_of(decided(event), means.new_id).rows
+        creation = Creation(INBOUND, rules.tenant, RETENTION_DAYS)
+        item = Append(f"{STREAM}{speaking.message}", 0, rows, create=creation, seal=True)
+        (outcome,) = await means.store.append([item])
+        if outcome.kind == "appended":
+            means.signals.tell("authz_decision", said.sender.channel, *judged, correlation_id=speaking.correlation_id)
+        known, _ = await means.rows.look(rules.tenant, said.sender.channel, speaking.message, None)
+        if known is None:
+            raise Unavailable("The message was not stored; send it again.")
+        return known
+
+    async def _conversation(self, speaking: Speaking) -> str | None:
+        """Where the turn goes; None for one that a webhook names and its sender does not see, or that is closed."""
+        means, said = self._means, speaking.said
+        if said.conversation is UNSET:
+            session = means.sessions.of(speaking.rules, said, speaking.end.account, speaking.caller)
+            return await means.sessions.conversation(session, speaking.message)
+        if not is_conversation_id(said.conversation):
+            return None
+        try:
+            looked = await means.conversations.look(speaking.caller, said.conversation)
+        except NotVisible:
+            return None
+        return None if looked.conversation.state == "closed" else said.conversation
+
+
+def wishes_of(said: Inbound) -> Wishes:
+    """What a message asks for beside its words. Raises Invalid with the path."""
+    if said.response_target is UNSET:
+        return Wishes(said.background)
+    try:
+        target = msgspec.convert(dict(said.response_target), ResponseTarget)
+    except msgspec.ValidationError as error:
+        words, _, place = str(error).partition(" - at `$")
+        raise Invalid.at(f"$.responseTarget{place.rstrip('`')}", words) from None
+    return Wishes(said.background, target)

@@ -1,0 +1,152 @@
+"""What takes messages from channels in a serving process. Nothing is sent from here: a notice wakes its lane."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import secrets
+from collections.abc import Mapping
+
+from msgspec import Struct
+from ulid_transform import ulid_now
+
+from ..commands.answers.ports import Intake
+from ..commands.channels.doing import Doing, DoMeans
+from ..commands.channels.inbound import InboundMeans, Receiving
+from ..commands.channels.judging import Judge, JudgeMeans
+from ..commands.channels.ports import Channel
+from ..commands.channels.sessions import Sessions
+from ..commands.channels.speaking import Notices
+from ..commands.channels.verbs import VerbMeans, Verbs
+from ..commands.conversations.handlers import Conversations
+from ..commands.deliveries.noting import Notes
+from ..commands.deliveries.planning import Planner
+from ..commands.linking.handling import Linking
+from ..commands.signals import Signals
+from ..domain.channels.link_policy import default_policy
+from ..domain.linking.state import Link
+from ..infra.channels.rules import AllowCallables, rules_of
+from ..infra.channels.setup import KINDS, payload_codec
+from ..infra.channels.webhook import WebhookChannel
+from ..infra.database import Database
+from ..infra.delivery_hashes import DeliveryHashes
+from ..infra.inbound_hashes import KeyedInboundHashes
+from ..infra.jobs.connector import jobs_pool
+from ..infra.jobs.lanes import PostgresLaneQueue
+from ..infra.postgres.delivery_payloads import PostgresPayloads
+from ..infra.postgres.ends import PostgresEnds
+from ..infra.postgres.inbound_rows import PostgresInboundRows, PostgresSessionRows
+from ..infra.postgres.link_table import PostgresLinkTable
+from ..infra.postgres.pool import Pool
+from ..infra.postgres.store import PostgresStore
+from ..infra.redaction.engine import Redactor
+from ..infra.settings import Settings
+from ..infra.settings_channels import ChannelSettings
+from .bounds import now
+from .delivery_terms import terms_of
+from .inbound_pace import InboundPace
+
+WAKERS = 1
+"""Connections at most that wake lanes; none is held while nobody is told anything."""
+
+
+class NoClaims:
+    """Claims of a server that verifies none for links."""
+
+    async def of(self, tenant: str, account: str) -> Mapping[str, tuple[str, ...]]:
+        """See Claims."""
+        _ = tenant, account
+        return {}
+
+
+class Process(Struct, frozen=True):
+    """What the rest of the process gives."""
+
+    settings: Settings
+    database: Database
+    pool: Pool
+    store: PostgresStore
+    conversations: Conversations
+    intake: Intake
+    redactor: Redactor
+    server_key: bytes
+    signals: Signals
+
+
+async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Receiving:
+    """What takes messages in this process. What it opens is closed by `stack`. Raises SettingsError."""
+    settings, pool, store = process.settings, process.pool, process.store
+    rules, hashes = rules_of(settings), KeyedInboundHashes(process.server_key)
+    channels: dict[str, Channel] = {
+        name: KINDS[each.kind](name, each, now) for name, each in settings.channels.items() if each.kind in KINDS
+    }
+    planner = await _planner(process, channels, stack)
+    notices = Notices(planner, frozenset(name for name, each in channels.items() if each.can.push))
+    linking = Linking(
+        store,
+        PostgresLinkTable(pool, now),
+        hashes,
+        default_policy({name: each.tier for name, each in settings.channels.items() if each.tier}),
+        now,
+        ulid_now,
+        secrets.randbits,
+    )
+    ends, conversations = PostgresEnds(pool), process.conversations
+    sessions = Sessions(PostgresSessionRows(pool), hashes, conversations)
+    verbs = Verbs(VerbMeans(linking, ends, sessions, conversations, notices, _nothing))
+    callables = AllowCallables(rules, settings.config_dir or settings.data_dir)
+    return Receiving(
+        InboundMeans(
+            channels,
+            rules,
+            _decoy(),
+            store,
+            PostgresInboundRows(pool),
+            hashes,
+            linking,
+            Judge(JudgeMeans(linking, ends, NoClaims(), callables, hashes)),
+            sessions,
+            conversations,
+            Doing(DoMeans(process.intake, ends, sessions, verbs, notices, now)),
+            Notes(store, now, ulid_now),
+            InboundPace(),
+            process.signals,
+            now,
+            ulid_now,
+        )
+    )
+
+
+async def _planner(process: Process, channels: Mapping[str, Channel], stack: contextlib.AsyncExitStack) -> Planner:
+    jobs = jobs_pool(
+        process.database.url("app"),
+        min_size=0,
+        max_size=WAKERS,
+        statement_timeout_ms=process.settings.database.statement_timeout_ms,
+    )
+    await jobs.open()
+    stack.push_async_callback(jobs.close)
+    planner = Planner(
+        process.store,
+        PostgresPayloads(process.pool),
+        payload_codec(process.settings, process.redactor.value),
+        PostgresLaneQueue(jobs),
+        DeliveryHashes(process.server_key),
+        channels,
+        terms_of(process.settings),
+        now,
+        ulid_now,
+    )
+    stack.push_async_callback(planner.close)
+    return planner
+
+
+def _decoy() -> Channel:
+    """What is asked where there is no channel: its secret is nobody's."""
+    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    return WebhookChannel("", ChannelSettings(kind="webhook", inbound_secret=secret), now)
+
+
+async def _nothing(tenant: str, account: str, link: Link) -> None:
+    """Where nothing else goes with a link."""
+    _ = tenant, account, link

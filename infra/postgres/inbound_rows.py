@@ -1,0 +1,97 @@
+"""Which messages came in over channels, which proofs are spent, and which conversations go on where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from msgspec import UNSET
+from psycopg_pool import AsyncConnectionPool
+
+from ...commands.channels.inbound_ports import Known
+from .reads import fetch
+
+_LOOK = """
+SELECT m.id, m.outcome, m.correlation_id, m.conversation_id, m.done_at IS NOT NULL,
+    EXISTS (SELECT FROM minutebook.inbound_signatures s
+            WHERE s.tenant = %(tenant)s AND s.channel = %(channel)s AND s.signature = %(signature)s)
+FROM (SELECT 1) one LEFT JOIN minutebook.inbound_messages m
+    ON m.id = %(message)s AND m.tenant = %(tenant)s AND m.channel = %(channel)s
+"""
+# One statement is one transaction: a proof is spent with the effect that it had, or not at all. Who comes second with
+# the same proof waits for the first one's row, finds it taken, and must not mark anything.
+_FINISH = """
+WITH spent AS (
+    INSERT INTO minutebook.inbound_signatures (tenant, channel, signature)
+    SELECT %(tenant)s, %(channel)s, %(signature)s::text WHERE %(signature)s::text IS NOT NULL
+    ON CONFLICT ON CONSTRAINT inbound_signatures_pkey DO NOTHING RETURNING true),
+is_unspent AS (SELECT %(signature)s::text IS NULL OR EXISTS (SELECT FROM spent) AS yes),
+done AS (
+    UPDATE minutebook.inbound_messages m SET done_at = clock_timestamp() FROM is_unspent u
+    WHERE u.yes AND m.id = %(message)s::text AND m.tenant = %(tenant)s AND m.done_at IS NULL RETURNING true)
+SELECT u.yes, EXISTS (SELECT FROM done) FROM is_unspent u
+"""
+_BEGIN = """
+INSERT INTO minutebook.channel_sessions AS s (tenant, scope, handle) VALUES (%s, %s, %s)
+ON CONFLICT ON CONSTRAINT channel_sessions_pkey DO UPDATE SET used_at = clock_timestamp()
+RETURNING s.handle, s.conversation_id
+"""
+_CHANGE = """
+INSERT INTO minutebook.channel_sessions AS s (tenant, scope, handle) VALUES (%s, %s, %s)
+ON CONFLICT ON CONSTRAINT channel_sessions_pkey DO UPDATE SET used_at = clock_timestamp(), handle = EXCLUDED.handle,
+    conversation_id = CASE WHEN s.handle = EXCLUDED.handle THEN s.conversation_id END
+RETURNING true
+"""
+_BEGUN = """
+UPDATE minutebook.channel_sessions s SET conversation_id = %s WHERE s.tenant = %s AND s.scope = %s AND s.handle = %s
+RETURNING true
+"""
+_CURRENT = "SELECT s.conversation_id FROM minutebook.channel_sessions s WHERE s.tenant = %s AND s.scope = %s"
+
+Connections = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
+
+
+class PostgresInboundRows:
+    """InboundRows of commands/channels/inbound_ports.py over a pool of the app role."""
+
+    def __init__(self, pool: Connections) -> None:
+        self._pool = pool
+
+    async def look(self, tenant: str, channel: str, message: str, signature: str | None) -> tuple[Known | None, bool]:
+        """See InboundRows.look."""
+        about = {"tenant": tenant, "channel": channel, "message": message, "signature": signature}
+        ((id_, outcome, correlation_id, conversation_id, is_done, is_spent),) = await fetch(self._pool, _LOOK, about)
+        if id_ is None:
+            return None, is_spent
+        conversation = UNSET if conversation_id is None else conversation_id
+        return Known(id_, outcome, correlation_id, conversation, is_done), is_spent
+
+    async def finish(self, tenant: str, channel: str, message: str | None, signature: str | None) -> tuple[bool, bool]:
+        """See InboundRows.finish."""
+        about = {"tenant": tenant, "channel": channel, "message": message, "signature": signature}
+        ((is_unspent, is_first),) = await fetch(self._pool, _FINISH, about)
+        return is_unspent, is_first
+
+
+class PostgresSessionRows:
+    """SessionRows of commands/channels/inbound_ports.py, likewise."""
+
+    def __init__(self, pool: Connections) -> None:
+        self._pool = pool
+
+    async def begin(self, tenant: str, scope: str, handle: str) -> tuple[str, str | None]:
+        """See SessionRows.begin."""
+        return (await fetch(self._pool, _BEGIN, (tenant, scope, handle)))[0]
+
+    async def change(self, tenant: str, scope: str, handle: str) -> None:
+        """See SessionRows.change."""
+        await fetch(self._pool, _CHANGE, (tenant, scope, handle))
+
+    async def begun(self, tenant: str, scope: str, handle: str, conversation_id: str) -> None:
+        """See SessionRows.begun."""
+        await fetch(self._pool, _BEGUN, (conversation_id, tenant, scope, handle))
+
+    async def current(self, tenant: str, scope: str) -> str | None:
+        """See SessionRows.current."""
+        rows = await fetch(self._pool, _CURRENT, (tenant, scope))
+        return rows[0][0] if rows else None
