@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -55,7 +55,8 @@ class Taken(Struct, frozen=True):
 
 class InboundMeans(Struct, frozen=True):
     """What is worked with. One per process. channels: by name; rules: of those that receive. decoy: a channel that
-    nothing is authentic for, which is asked where there is none, so that both cost the same."""
+    nothing is authentic for, which is asked where there is none, so that both cost the same. point: awaited at named
+    places between the steps, where tests end the process."""
 
     channels: Mapping[str, Channel]
     rules: Mapping[str, ChannelRules]
@@ -73,6 +74,12 @@ class InboundMeans(Struct, frozen=True):
     signals: Signals
     now: Callable[[], datetime]
     new_id: NewId
+    point: Callable[[str], Awaitable[None]] | None = None
+
+    async def passed(self, name: str) -> None:
+        """A named place between two steps."""
+        if self.point is not None:
+            await self.point(name)
 
 
 class Receiving:
@@ -147,8 +154,11 @@ class Receiving:
         speaking = await means.judge.speaking(rules, said, message, correlation_id)
         if known is None:
             known = await self._decided(speaking)
+        await means.passed("recorded")
         continuation = await means.doing.do(speaking, known, wishes)
+        await means.passed("acted")
         is_first = await self._finish(channel, message, signature)
+        await means.passed("spent")
         return Taken(known.correlation_id, known.outcome, not is_first, continuation)
 
     async def _again(self, rules: ChannelRules, said: Inbound, known: Known, wishes: Wishes) -> Taken:
@@ -178,6 +188,7 @@ class Receiving:
         if judged.outcome == "accepted" and said.verb is None:
             found = await self._conversation(speaking)
             conversation, judged = (UNSET, Judged("denied", "no_conversation")) if found is None else (found, judged)
+        await means.passed("judged")
         event = InboundDecided(
             speaking.message,
             rules.tenant,

@@ -1,4 +1,5 @@
-"""`minutebook` of which the serving process kills itself at a named point of a turn (RunnerMeans.point).
+"""`minutebook` of which the serving process kills itself at a named point of a turn (RunnerMeans.point), or of what
+comes in over a channel (InboundMeans.point).
 
 python doomed_server.py <point> <how often it goes by before> serve ...
 """
@@ -10,7 +11,7 @@ import os
 import signal
 import sys
 
-from minutebook.http import conversation_work
+from minutebook.http import conversation_work, inbound_services
 from minutebook.infra.cli.main import main
 
 
@@ -33,4 +34,5 @@ if __name__ == "__main__":
     doom = Doom(sys.argv[1], int(sys.argv[2]))
     del sys.argv[1:3]
     conversation_work.RunnerMeans = functools.partial(conversation_work.RunnerMeans, point=doom)
+    inbound_services.InboundMeans = functools.partial(inbound_services.InboundMeans, point=doom)
     main()

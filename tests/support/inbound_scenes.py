@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 from channel_scenes import whsec
@@ -110,6 +111,10 @@ class Platforms(Outside):
         with self.lock:
             return [text for each in self.requests for to, text in [_sent(each)] if to == chat]
 
+    def until_texts(self, chat: str, word: str, count: int) -> None:
+        """Wait for so many texts with that word."""
+        until(lambda: sum(word in text for text in self.texts(chat)) >= count, 20.0, f"{count} times {word!r}")
+
     def told(self, chat: str, word: str, within_s: float = 20.0) -> str:
         """The newest text with that word, once it is there."""
         until(lambda: any(word in text for text in self.texts(chat)), within_s, f"{word!r} for {chat}")
@@ -167,6 +172,11 @@ class Desk:
         mac = hmac.new(SLACK.encode(), b"v0:" + stamp.encode() + b":" + body, hashlib.sha256).hexdigest()
         headers = {"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={mac}", "content-type": kind}
         return self.post("sl", body, headers)
+
+    def slack_command(self, command: str, text: str = "", chat: str = "D7", user: str = "U7") -> httpx.Response:
+        """A slash command."""
+        form = {"command": command, "text": text, "user_id": user, "channel_id": chat, "trigger_id": fresh()}
+        return self.slack_body(urlencode(form).encode(), "application/x-www-form-urlencoded")
 
     def mail(
         self, text: str = "hello", author: str = "ann@acme.example", message_id: str | None = None

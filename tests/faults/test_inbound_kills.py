@@ -1,0 +1,76 @@
+"""kill -9 of a server at every step of a message from a channel: whoever sends it again gets it through, once."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import doomed_server
+import httpx
+import pytest
+from inbound_scenes import HOOK, TELEGRAM, Desk, fresh, inbound_desk, number, signature
+from live_server import LiveServer
+from scratch import SCRATCH
+
+POINTS = (
+    pytest.param("judged", marks=pytest.mark.soak),
+    "recorded",
+    "acted",
+    pytest.param("spent", marks=pytest.mark.soak),
+)
+
+
+@pytest.fixture(scope="module")
+def heir() -> Iterator[Desk]:
+    """Who is there when the platform sends it again."""
+    with tempfile.TemporaryDirectory(prefix="mbi", dir=SCRATCH) as folder, inbound_desk(Path(folder) / "data") as desk:
+        yield desk
+
+
+def dies_of(heir: Desk, point: str, name: str, body: bytes, headers: dict[str, str]) -> None:
+    """A server that is killed at the point takes the request."""
+    program = [doomed_server.__file__, point, "0"]
+    with LiveServer(heir.server.data_dir, program=program, arguments=["--role", "http"]) as doomed:
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"{doomed.url}/v1/channels/{name}/inbound", content=body, headers=headers)
+        doomed.process.wait(15)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_law_29_a_message_is_taken_once_wherever_the_server_is_killed(heir: Desk, point: str) -> None:
+    sender = fresh("killed")
+    body = json.dumps({"from": sender, "messageId": fresh(), "text": f"over a kill at {point}"}).encode()
+    headers = signature(HOOK, body)
+    dies_of(heir, point, "hook", body, headers)
+    again = heir.post("hook", body, headers)
+    if point == "spent":
+        assert again.status_code == 401, "its proof is spent, with its effect"
+    else:
+        assert (again.status_code, again.json()["outcome"], again.json().get("duplicate")) == (202, "accepted", None)
+    last = heir.post("hook", body, signature(HOOK, body))
+    assert (last.status_code, last.json()["duplicate"]) == (202, True)
+    event = heir.decided(last.json()["id"])
+    assert heir.asked(event["conversation"]) == [f"over a kill at {point}"]
+    then = heir.hook("and then", sender=sender).json()
+    assert heir.decided(then["id"])["conversation"] == event["conversation"]
+    assert heir.rows(
+        "SELECT count(*) FROM minutebook.events WHERE type = 'conversation_started'"
+        " AND payload -> 'owner' ->> 'actor' = %s",
+        f"guest:{event['account']}",
+    ) == [(1,)]
+
+
+def test_a_verb_is_answered_once_wherever_the_server_is_killed(heir: Desk) -> None:
+    chat = {"id": 7, "type": "private"}
+    message = {"message_id": 1, "date": 1, "chat": chat, "from": {"id": 7, "is_bot": False}, "text": "/link"}
+    body = json.dumps({"update_id": number(), "message": message}).encode()
+    headers = {"x-telegram-bot-api-secret-token": TELEGRAM}
+    dies_of(heir, "acted", "tg", body, headers)
+    assert heir.post("tg", body, headers).json() == {}
+    assert heir.post("tg", body, headers).json() == {}
+    heir.platforms.told("7", "Your code is")
+    heir.telegram("/status")
+    heir.platforms.told("7", "This chat is")
+    assert sum("Your code is" in text for text in heir.platforms.texts("7")) == 1
