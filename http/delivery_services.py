@@ -35,6 +35,7 @@ from ..infra.settings import Settings
 from .bounds import now
 from .delivery_terms import terms_of
 from .delivery_work import open_channels
+from .inbox_services import inbox_rows
 
 WAKERS = 1
 """Connections at most that wake lanes; none is held while nobody replays."""
@@ -88,7 +89,7 @@ async def operating_of(
     @contextlib.asynccontextmanager
     async def opened() -> AsyncGenerator[Mapping[str, Channel]]:
         async with contextlib.AsyncExitStack() as meanwhile:
-            yield await open_channels(settings, meanwhile)
+            yield await open_channels(settings, inbox_rows(settings, pool), meanwhile)
 
     operators = Operators(board, store, dispatcher, payloads, queue, terms, now, ulid_now, admit, signals)
     return operators, Operating(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
 
 from msgspec import Struct
 from ulid_transform import ulid_now
 
-from ..commands.channels.ports import Channel
+from ..commands.channels.ports import Channel, InboxRows
 from ..commands.deliveries import bulk_run
 from ..commands.deliveries.bulk_run import BulkMeans, BulkRunner
 from ..commands.deliveries.keeping import Keeping, Kept
@@ -21,7 +20,7 @@ from ..commands.deliveries.sweeping import SWEEP_EVERY_S, sweep_lanes
 from ..commands.jobs import Sweep
 from ..commands.ports import no_redaction
 from ..commands.signals import Signals
-from ..infra.channels.setup import KINDS, payload_codec
+from ..infra.channels.setup import channels_of, payload_codec
 from ..infra.database import Database
 from ..infra.jobs.connector import Pool
 from ..infra.jobs.engine import JobEngine
@@ -51,13 +50,11 @@ class DeliveryWork(Struct, frozen=True):
     keep: Callable[[], Awaitable[Kept]]
 
 
-async def open_channels(settings: Settings, stack: contextlib.AsyncExitStack) -> Mapping[str, Channel]:
-    """Those that are sent to from here, open; `stack` closes them."""
-    channels = {
-        name: KINDS[each.kind](name, each, lambda: datetime.now(UTC))
-        for name, each in settings.channels.items()
-        if each.kind in KINDS
-    }
+async def open_channels(
+    settings: Settings, inbox: InboxRows, stack: contextlib.AsyncExitStack
+) -> Mapping[str, Channel]:
+    """Those that are sent to from here, open; `stack` closes them. inbox: where those of kind web put what is sent."""
+    channels = channels_of(settings, inbox)
     for channel in channels.values():
         await channel.open()
         stack.push_async_callback(channel.close)

@@ -26,6 +26,7 @@ from . import metrics_port
 from .answer_work import NO_ANSWERS, AnswerWork, answer_work
 from .conversation_sweeps import conversation_sweeps
 from .delivery_work import DeliveryWork, delivery_work, open_channels
+from .inbox_services import inbox_rows
 from .link_work import keep_ends
 from .metrics import Metrics
 from .room_work import room_work
@@ -59,7 +60,7 @@ async def run_jobs(settings: Settings, database: Database, stop: asyncio.Event) 
         pool = jobs_pool(database.url("app"), max_size=POOL_SIZE, statement_timeout_ms=timeout_ms)
         await pool.open(wait=True)
         stack.push_async_callback(pool.close)
-        channels = await open_channels(settings, stack)
+        channels = await open_channels(settings, inbox_rows(settings, pool), stack)
         answers = NO_ANSWERS
         if settings.channels:
             answers = await answer_work(settings, database, channels, pool, redactor, stack, signals)
@@ -139,7 +140,8 @@ async def _work(
             wrongs=gone.wrongs,
             challenges=gone.challenges,
         )
-        log.info("background turns forgotten", continuations=await forget_all(PostgresContinuationRows(pool)))
+        turns, items = await forget_all(PostgresContinuationRows(pool)), await inbox_rows(settings, pool).forget()
+        log.info("background turns and items of inboxes forgotten", continuations=turns, items=items)
         await _purge(database)
 
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)

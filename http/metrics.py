@@ -60,9 +60,9 @@ EVENT_TYPES = sorted(
 
 APPEND_ERRORS = ("unavailable", "conflict", "invalid", "internal")
 
-VIEWER, BRIDGE, LISTENER = "viewer", "bridge", "listener"
-KINDS = (VIEWER, BRIDGE, LISTENER)
-"""Of streams: a room's viewers and bridges, and those who follow a conversation."""
+VIEWER, BRIDGE, LISTENER, INBOX = "viewer", "bridge", "listener", "inbox"
+KINDS = (VIEWER, BRIDGE, LISTENER, INBOX)
+"""Of streams: a room's viewers and bridges, those who follow a conversation, and inboxes."""
 
 CLIENT_GONE = "client_gone"
 ENDS = (

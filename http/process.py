@@ -43,6 +43,8 @@ from .conversation_services import conversing
 from .delivery_services import operating_of
 from .delta_hub import DeltaHub
 from .inbound_services import Process, receiving_of
+from .inbox_hub import InboxHub
+from .inbox_services import inbox_of
 from .limits import Limits
 from .live import Hub
 from .metrics import Metrics
@@ -114,12 +116,14 @@ async def serve_http(
         conversations, runner = await stack.enter_async_context(
             conversing(settings, pool, store, dispatcher, redactor, key, metrics, verifier.verify, clearance)
         )
+        inbox = await stack.enter_async_context(inbox_of(settings, pool, store, conversations))
         listener = Listener(
             database.listen_url,
             _to_all(hub.wake, runner.wake, conversations.hub.wake),
             database.url("app"),
             wake_deltas=conversations.hub.wake_deltas,
             wake_turns=runner.look,
+            wake_inboxes=inbox.hub.wake,
         )
         listener.start()
         stack.push_async_callback(listener.close)
@@ -154,9 +158,10 @@ async def serve_http(
                 ),
                 stack,
             ),
+            inbox,
         )
         metrics.issuers(verifier.key_ages)
-        metrics.gauges(_gauges(hub, conversations.hub, dispatcher, listener, appender))
+        metrics.gauges(_gauges(hub, conversations.hub, inbox.hub, dispatcher, listener, appender))
         metrics.census(CensusCollector(CensusTaker(pool, list(PROJECTIONS), settings.timeouts).take))
         own_port = metrics_port.of_http(settings.server)
         stack.enter_context(metrics_port.served(metrics, settings.server.host, own_port))
@@ -167,8 +172,8 @@ async def serve_http(
         runner.start(lambda: listener.is_up)
         ready()
         await _until(stop, serving)
-        hub.drain()
-        conversations.hub.drain()
+        for streams in (hub, conversations.hub, inbox.hub):
+            streams.drain()
         server.should_exit = True
         await runner.close()
         await _drain(dispatcher, appender, settings.server.drain_seconds - CUT_OFF_S)
@@ -225,11 +230,12 @@ def _server(app: Any, drain_s: int) -> _Server:
 
 
 def _gauges(
-    hub: Hub, talks: DeltaHub, dispatcher: Dispatcher, listener: Listener, appender: Appender
+    hub: Hub, talks: DeltaHub, inbox: InboxHub, dispatcher: Dispatcher, listener: Listener, appender: Appender
 ) -> dict[str, tuple[str, Callable[[], float]]]:
     return {
         "streams": ("Open event streams.", lambda: hub.streams),
         "conversation_followers": ("Who follow a conversation, or wait for a background turn.", lambda: talks.streams),
+        "inbox_streams": ("Open streams of inboxes.", lambda: inbox.streams),
         "followed_rooms": ("Rooms with a viewer in this process.", lambda: hub.followed),
         "log_reads": ("Pages of the log that were read for viewers.", lambda: hub.log_reads),
         "commands_in_flight": ("Commands that wait for their answer.", lambda: dispatcher.in_flight),

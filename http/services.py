@@ -20,6 +20,7 @@ from .bridges import Bridges
 from .continuations import ContinuationDesk
 from .conversation_services import ConversationServices
 from .delivery_services import Operating
+from .inbox import InboxDesk
 from .limits import Limits
 from .live import Hub
 from .metrics import Metrics
@@ -46,3 +47,4 @@ class Services(msgspec.Struct, frozen=True):
     operating: Operating
     continuations: ContinuationDesk
     receiving: Receiving
+    inbox: InboxDesk

@@ -14,6 +14,7 @@ import structlog
 from psycopg import sql
 
 from .deltas_table import CHANNEL as DELTAS
+from .inbox import CHANNEL as INBOXES
 from .turn_work import CHANNEL as TURNS
 
 CHANNEL = "minutebook"
@@ -47,8 +48,8 @@ class Listener:
 
     `wake(None)` is called after every (re)connect, so that nothing between two sessions is missed, and at every loss.
     `is_up`: a session is listening, and was not found deaf. probe_url: where wake-ups are sent from, for the self-test.
-    wake_deltas, wake_turns: called likewise for the channels of deltas and of work that was left, which are heard only
-    then.
+    wake_deltas, wake_turns, wake_inboxes: called likewise for the channels of deltas, of work that was left and of
+    inboxes (with the ids of their recipients' rows), which are heard only then.
     queue_usage: how full PostgreSQL's notification queue was at the last ping, 0 to 1; commits fail when it is full.
     """
 
@@ -60,9 +61,10 @@ class Listener:
         *,
         wake_deltas: Wake | None = None,
         wake_turns: Wake | None = None,
+        wake_inboxes: Wake | None = None,
     ) -> None:
         self._url = url
-        wakes = {CHANNEL: wake, DELTAS: wake_deltas, TURNS: wake_turns}
+        wakes = {CHANNEL: wake, DELTAS: wake_deltas, TURNS: wake_turns, INBOXES: wake_inboxes}
         self._wakes = {channel: each for channel, each in wakes.items() if each is not None}
         self._probe_url = probe_url or url
         self._task: asyncio.Task[None] | None = None

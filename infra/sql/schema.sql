@@ -1252,6 +1252,92 @@ $$;
 
 ALTER FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) OWNER TO minutebook_owner;
 
+-- Name: inbox_expire_v1(integer, integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.inbox_expire_v1(p_limit integer, p_idle_s integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_gone bigint;
+BEGIN
+    DELETE FROM minutebook.inbox_items i WHERE i.key IN (
+        SELECT o.key FROM minutebook.inbox_items o WHERE o.expires_at <= clock_timestamp() ORDER BY o.expires_at LIMIT p_limit);
+    GET DIAGNOSTICS v_gone = ROW_COUNT;
+    DELETE FROM minutebook.inbox_heads h WHERE h.id IN (
+        SELECT o.id FROM minutebook.inbox_heads o
+        WHERE o.used_at <= clock_timestamp() - make_interval(secs => p_idle_s)
+          AND NOT EXISTS (SELECT FROM minutebook.inbox_items i WHERE i.head = o.id)
+        ORDER BY o.used_at LIMIT p_limit FOR UPDATE SKIP LOCKED);
+    RETURN v_gone;
+END
+$$;
+
+ALTER FUNCTION minutebook.inbox_expire_v1(p_limit integer, p_idle_s integer) OWNER TO minutebook_owner;
+
+-- Name: inbox_open_v1(text, text); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.inbox_open_v1(p_tenant text, p_recipient text) RETURNS TABLE(id bigint, last bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    INSERT INTO minutebook.inbox_heads AS h (tenant, recipient, last)
+    VALUES (p_tenant, p_recipient, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+    ON CONFLICT ON CONSTRAINT inbox_heads_recipient DO NOTHING;
+    RETURN QUERY SELECT h.id, h.last FROM minutebook.inbox_heads h
+    WHERE h.tenant = p_tenant AND h.recipient = p_recipient;
+END
+$$;
+
+ALTER FUNCTION minutebook.inbox_open_v1(p_tenant text, p_recipient text) OWNER TO minutebook_owner;
+
+-- Name: inbox_put_v1(text, text, text, text, integer, text, integer, bytea, bytea, integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.inbox_put_v1(p_tenant text, p_channel text, p_recipient text, p_delivery_id text, p_part integer, p_codec text, p_version integer, p_body bytea, p_wrapped bytea, p_ttl_s integer) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_key text := p_delivery_id || '.' || p_part;
+    v_stream bigint;
+    v_conversation text;
+    v_head bigint;
+    v_cursor bigint;
+BEGIN
+    SELECT d.stream_id, d.conversation_id INTO v_stream, v_conversation FROM minutebook.deliveries d
+    WHERE d.id = p_delivery_id AND d.tenant = p_tenant AND d.channel = p_channel FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN 'unknown';
+    ELSIF EXISTS (SELECT FROM minutebook.events e
+        WHERE e.stream_id = v_stream AND e.type IN ('delivery_cancelled', 'delivery_purged'))
+    THEN
+        RETURN 'withdrawn';
+    ELSIF EXISTS (SELECT FROM minutebook.inbox_items i WHERE i.key = v_key) THEN
+        RETURN 'there';
+    END IF;
+    PERFORM minutebook.inbox_open_v1(p_tenant, p_recipient);
+    UPDATE minutebook.inbox_heads h SET last = h.last + 1, used_at = clock_timestamp()
+    WHERE h.tenant = p_tenant AND h.recipient = p_recipient RETURNING h.id, h.last INTO v_head, v_cursor;
+    INSERT INTO minutebook.inbox_items (key, tenant, head, cursor, channel, delivery_id, part, stream_id, conversation_id,
+        turn, codec, codec_version, body, wrapped, expires_at)
+    SELECT v_key, p_tenant, v_head, v_cursor, p_channel, p_delivery_id, p_part,
+        (SELECT s.id FROM minutebook.streams s WHERE s.name = 'conversation:' || v_conversation), v_conversation,
+        (e.payload ->> 'turn')::bigint, p_codec, p_version, p_body, p_wrapped,
+        clock_timestamp() + make_interval(secs => p_ttl_s)
+    FROM minutebook.events e WHERE e.stream_id = v_stream AND e.seq = 1
+    ON CONFLICT ON CONSTRAINT inbox_items_pkey DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN 'there';
+    END IF;
+    PERFORM pg_notify('minutebook_inbox', v_head::text);
+    RETURN 'stored';
+END
+$$;
+
+ALTER FUNCTION minutebook.inbox_put_v1(p_tenant text, p_channel text, p_recipient text, p_delivery_id text, p_part integer, p_codec text, p_version integer, p_body bytea, p_wrapped bytea, p_ttl_s integer) OWNER TO minutebook_owner;
+
 -- Name: is_copy(bigint, text, integer, text, text, text, text, bigint, text, timestamp with time zone, text[], text[], text, jsonb, integer, bytea); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) RETURNS boolean
@@ -1835,6 +1921,49 @@ END
 $$;
 
 ALTER FUNCTION minutebook.note_inbound() OWNER TO minutebook_owner;
+
+-- Name: note_inbox(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.note_inbox() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_delivery text;
+    v_turn bigint;
+    v_item record;
+    v_last bigint;
+BEGIN
+    IF NEW.type = 'state_changed' THEN
+        SELECT (e.payload ->> 'turn')::bigint INTO v_turn FROM minutebook.events e
+        WHERE e.stream_id = NEW.stream_id AND e.seq = (NEW.payload ->> 'erasedSeq')::bigint
+          AND e.type IN ('user_recorded', 'reply_recorded');
+        IF coalesce(v_turn, 0) = 0 THEN
+            RETURN NULL;
+        END IF;
+    ELSE
+        -- Whoever stores a part right now has this lock until they commit.
+        SELECT d.id INTO v_delivery FROM minutebook.deliveries d WHERE d.stream_id = NEW.stream_id FOR UPDATE;
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    FOR v_item IN
+        SELECT i.key, i.head FROM minutebook.inbox_items i
+        WHERE i.revoked_at IS NULL
+          AND (i.delivery_id = v_delivery OR (i.stream_id = NEW.stream_id AND i.turn = v_turn))
+        ORDER BY i.head, i.cursor
+    LOOP
+        UPDATE minutebook.inbox_heads h SET last = h.last + 1 WHERE h.id = v_item.head RETURNING h.last INTO v_last;
+        UPDATE minutebook.inbox_items i SET cursor = v_last, body = NULL, wrapped = NULL, revoked_at = NEW.ts
+        WHERE i.key = v_item.key;
+        PERFORM pg_notify('minutebook_inbox', v_item.head::text);
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+
+ALTER FUNCTION minutebook.note_inbox() OWNER TO minutebook_owner;
 
 -- Name: note_participant(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -3085,6 +3214,59 @@ CREATE TABLE minutebook.inbound_signatures (
 
 ALTER TABLE minutebook.inbound_signatures OWNER TO minutebook_owner;
 
+-- Name: inbox_heads; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.inbox_heads (
+    id bigint NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    tenant text NOT NULL,
+    recipient text NOT NULL,
+    last bigint NOT NULL,
+    used_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (fillfactor='50');
+
+ALTER TABLE minutebook.inbox_heads OWNER TO minutebook_owner;
+
+-- Name: inbox_heads_id_seq; Type: SEQUENCE; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE minutebook.inbox_heads ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME minutebook.inbox_heads_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+-- Name: inbox_items; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.inbox_items (
+    key text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    tenant text NOT NULL,
+    head bigint NOT NULL,
+    cursor bigint NOT NULL,
+    channel text NOT NULL,
+    delivery_id text NOT NULL,
+    part integer NOT NULL,
+    stream_id bigint,
+    conversation_id text,
+    turn bigint,
+    codec text NOT NULL,
+    codec_version integer NOT NULL,
+    body bytea,
+    wrapped bytea,
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    delivered_at timestamp with time zone,
+    observed_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    expires_at timestamp with time zone NOT NULL
+)
+WITH (fillfactor='80');
+
+ALTER TABLE minutebook.inbox_items OWNER TO minutebook_owner;
+
 -- Name: leases; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.leases (
@@ -3623,6 +3805,26 @@ ALTER TABLE ONLY minutebook.inbound_messages
 ALTER TABLE ONLY minutebook.inbound_signatures
     ADD CONSTRAINT inbound_signatures_pkey PRIMARY KEY (tenant, channel, signature);
 
+-- Name: inbox_heads inbox_heads_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbox_heads
+    ADD CONSTRAINT inbox_heads_pkey PRIMARY KEY (id);
+
+-- Name: inbox_heads inbox_heads_recipient; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbox_heads
+    ADD CONSTRAINT inbox_heads_recipient UNIQUE (tenant, recipient);
+
+-- Name: inbox_items inbox_items_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbox_items
+    ADD CONSTRAINT inbox_items_pkey PRIMARY KEY (key);
+
+-- Name: inbox_items inbox_items_place; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbox_items
+    ADD CONSTRAINT inbox_items_place UNIQUE (head, cursor);
+
 -- Name: leases leases_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.leases
@@ -3937,6 +4139,22 @@ CREATE INDEX inbound_messages_of ON minutebook.inbound_messages USING btree (str
 
 CREATE INDEX inbound_signatures_seen ON minutebook.inbound_signatures USING brin (seen_at);
 
+-- Name: inbox_heads_used; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX inbox_heads_used ON minutebook.inbox_heads USING btree (used_at);
+
+-- Name: inbox_items_expire; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX inbox_items_expire ON minutebook.inbox_items USING btree (expires_at);
+
+-- Name: inbox_items_of_delivery; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX inbox_items_of_delivery ON minutebook.inbox_items USING btree (delivery_id);
+
+-- Name: inbox_items_of_turn; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX inbox_items_of_turn ON minutebook.inbox_items USING btree (stream_id, turn) WHERE (stream_id IS NOT NULL);
+
 -- Name: link_challenges_of; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX link_challenges_of ON minutebook.link_challenges USING btree (stream_id);
@@ -4119,6 +4337,12 @@ CREATE TRIGGER events_note_inbound AFTER INSERT ON minutebook.events FOR EACH RO
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_inbound;
 
+-- Name: events events_note_inbox; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER events_note_inbox AFTER INSERT ON minutebook.events FOR EACH ROW WHEN (((new.type = ANY (ARRAY['delivery_cancelled'::text, 'delivery_purged'::text])) OR ((new.type = 'state_changed'::text) AND (new.origin_client = 'erased'::text)))) EXECUTE FUNCTION minutebook.note_inbox();
+
+ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_inbox;
+
 -- Name: events events_note_participant; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_note_participant AFTER INSERT ON minutebook.events FOR EACH ROW WHEN ((new.type = ANY (ARRAY['participant_added'::text, 'participant_removed'::text, 'conversation_started'::text]))) EXECUTE FUNCTION minutebook.note_participant();
@@ -4239,6 +4463,16 @@ ALTER TABLE ONLY minutebook.holds
 
 ALTER TABLE ONLY minutebook.inbound_messages
     ADD CONSTRAINT inbound_messages_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
+
+-- Name: inbox_items inbox_items_head; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbox_items
+    ADD CONSTRAINT inbox_items_head FOREIGN KEY (head) REFERENCES minutebook.inbox_heads(id);
+
+-- Name: inbox_items inbox_items_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbox_items
+    ADD CONSTRAINT inbox_items_stream FOREIGN KEY (stream_id) REFERENCES minutebook.streams(id) ON DELETE CASCADE;
 
 -- Name: link_challenges link_challenges_stream; Type: FK CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -4542,6 +4776,21 @@ REVOKE ALL ON FUNCTION minutebook.guard_truncate() FROM PUBLIC;
 REVOKE ALL ON FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.hold_closed_v1(p_stream text, p_is_set boolean, p_id text, p_actor_kind text, p_actor_id text, p_reason text, p_key json) TO minutebook_app;
 
+-- Name: FUNCTION inbox_expire_v1(p_limit integer, p_idle_s integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.inbox_expire_v1(p_limit integer, p_idle_s integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.inbox_expire_v1(p_limit integer, p_idle_s integer) TO minutebook_app;
+
+-- Name: FUNCTION inbox_open_v1(p_tenant text, p_recipient text); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.inbox_open_v1(p_tenant text, p_recipient text) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.inbox_open_v1(p_tenant text, p_recipient text) TO minutebook_app;
+
+-- Name: FUNCTION inbox_put_v1(p_tenant text, p_channel text, p_recipient text, p_delivery_id text, p_part integer, p_codec text, p_version integer, p_body bytea, p_wrapped bytea, p_ttl_s integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.inbox_put_v1(p_tenant text, p_channel text, p_recipient text, p_delivery_id text, p_part integer, p_codec text, p_version integer, p_body bytea, p_wrapped bytea, p_ttl_s integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.inbox_put_v1(p_tenant text, p_channel text, p_recipient text, p_delivery_id text, p_part integer, p_codec text, p_version integer, p_body bytea, p_wrapped bytea, p_ttl_s integer) TO minutebook_app;
+
 -- Name: FUNCTION is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.is_copy(p_seq bigint, p_type text, p_schema_version integer, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_ts timestamp with time zone, p_redactions text[], p_classes text[], p_origin_client text, p_payload jsonb, p_bytes integer, p_commitment bytea) FROM PUBLIC;
@@ -4624,6 +4873,10 @@ REVOKE ALL ON FUNCTION minutebook.note_delivery() FROM PUBLIC;
 -- Name: FUNCTION note_inbound(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.note_inbound() FROM PUBLIC;
+
+-- Name: FUNCTION note_inbox(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.note_inbox() FROM PUBLIC;
 
 -- Name: FUNCTION note_participant(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
@@ -5153,6 +5406,96 @@ GRANT UPDATE(done_at) ON TABLE minutebook.inbound_messages TO minutebook_app;
 GRANT SELECT,INSERT ON TABLE minutebook.inbound_signatures TO minutebook_app;
 GRANT SELECT ON TABLE minutebook.inbound_signatures TO minutebook_auditor;
 GRANT SELECT,DELETE ON TABLE minutebook.inbound_signatures TO minutebook_retention;
+
+-- Name: TABLE inbox_heads; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.inbox_heads TO minutebook_app;
+
+-- Name: COLUMN inbox_heads.id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(id) ON TABLE minutebook.inbox_heads TO minutebook_auditor;
+
+-- Name: COLUMN inbox_heads.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.inbox_heads TO minutebook_auditor;
+
+-- Name: COLUMN inbox_heads.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.inbox_heads TO minutebook_auditor;
+
+-- Name: COLUMN inbox_heads.last; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(last) ON TABLE minutebook.inbox_heads TO minutebook_auditor;
+
+-- Name: COLUMN inbox_heads.used_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(used_at) ON TABLE minutebook.inbox_heads TO minutebook_auditor;
+
+-- Name: TABLE inbox_items; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT ON TABLE minutebook.inbox_items TO minutebook_app;
+
+-- Name: COLUMN inbox_items.key; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(key) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.head; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(head) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.cursor; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(cursor) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.channel; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(channel) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.delivery_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(delivery_id) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.part; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(part) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.stream_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(stream_id) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.turn; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(turn) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.created_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(created_at) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.delivered_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(delivered_at) ON TABLE minutebook.inbox_items TO minutebook_app;
+GRANT SELECT(delivered_at) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.observed_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT UPDATE(observed_at) ON TABLE minutebook.inbox_items TO minutebook_app;
+GRANT SELECT(observed_at) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.revoked_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(revoked_at) ON TABLE minutebook.inbox_items TO minutebook_auditor;
+
+-- Name: COLUMN inbox_items.expires_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(expires_at) ON TABLE minutebook.inbox_items TO minutebook_auditor;
 
 -- Name: TABLE leases; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

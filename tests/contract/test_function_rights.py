@@ -51,6 +51,10 @@ CALLERS = {
     "memories_expire_v1": {"app"},
     "seq_at_v1": {"app"},
     "release_orders_v1": {"app"},
+    "inbox_open_v1": {"app"},
+    "take_push_v1": {"app"},
+    "inbox_put_v1": {"app"},
+    "inbox_expire_v1": {"app"},
     "forget_ends_v1": {"app"},
     "is_purge_whole": {"retention"},
     "purge_stream_v1": {"retention"},
@@ -82,6 +86,10 @@ DEFINERS = {
     "memories_expire_v1",
     "seal_audit",
     "release_orders_v1",
+    "inbox_open_v1",
+    "take_push_v1",
+    "inbox_put_v1",
+    "inbox_expire_v1",
     "forget_ends_v1",
     "is_purge_whole",
 }
@@ -262,6 +270,8 @@ def test_law_6_what_is_beside_conversations_ignores_the_callers_names(any_databa
             (f"memory_write_v1({stream}, 2, 'acme', 'a', 'k', 'x', 'a', '{{}}')", "fenced"),
             (f"memory_write_v1({stream}, 1, 'acme', 'a', 'l', '', 'a', '{{}}')", "removed"),
             ("memories_expire_v1()", 0),
+            ("inbox_expire_v1(10, 10)", 0),
+            ("inbox_put_v1('acme', 'inbox', 'human:ada', 'a', 1, 'web', 1, 'x', NULL, 9)", "unknown"),
         ):
             assert one(app, f"SELECT minutebook.{call}") == answer, call
     for table, rows in {
