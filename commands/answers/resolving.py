@@ -10,7 +10,7 @@ record, and a record without its deliveries keeps its row, which the sweep finds
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 
 import structlog
@@ -59,7 +59,8 @@ log = structlog.get_logger(__name__)
 
 
 class Means(Struct, frozen=True):
-    """What resolving works with. One per process."""
+    """What resolving works with. One per process. point: awaited at named places between
+    the steps, where tests end the process."""
 
     store: EventStore
     table: AnswerTable
@@ -72,6 +73,12 @@ class Means(Struct, frozen=True):
     signals: Signals
     now: Callable[[], datetime]
     new_id: NewId
+    point: Callable[[str], Awaitable[None]] | None = None
+
+    async def at(self, name: str) -> None:
+        """A place between two steps."""
+        if self.point is not None:
+            await self.point(name)
 
 
 class Resolver:
@@ -121,8 +128,10 @@ class Resolver:
         addresses = answer.details.addresses
         if state.resolved is None:
             state, addresses = await self._record(answer, requested, at, records)
+        await self._means.at("recorded")
         if state.resolved is not None:
             await self._plan(requested, state.resolved, records, addresses)
+        await self._means.at("planned")
         await self._means.table.forget([answer.id])
 
     async def _record(
@@ -134,6 +143,7 @@ class Resolver:
         kept = {each.destination: found.addresses[each.destination] for each in resolution.intended}
         if kept:
             await self._means.table.address(answer.id, kept)
+        await self._means.at("addressed")
         resolved = self._resolved(answer, requested, records, resolution)
         if await self._append(answer.id, at, resolved):
             self._tell(requested, resolved)

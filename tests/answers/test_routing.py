@@ -31,6 +31,31 @@ def notices(routes: Routes, path: str) -> list[str]:
     return [each["text"] for each in documents if each["kind"] == "notice"]
 
 
+def test_delivery_originating_only(routes: Routes) -> None:
+    """Whatever else is linked, and whoever was active last: to the chat that asked, and nowhere else."""
+    routes.office.link("ivy", "talkative", "ivy-1")
+    routes.office.link("ivy", "mail", "ivy-2", "all")
+    routes.write("ivy-1", "where I am")
+    routes.office.speak("mail", "ivy-2")
+    routes.write("ivy-1", "where I was")
+    until(lambda: len(routes.got("where I")) == 2, 20, "both answers")
+    came = [each.json["data"] for each in routes.receiver.requests if "where I" in each.json["data"]["text"]]
+    assert {each["text"] for each in came} == {"echo: where I am", "echo: where I was"}
+    assert [each["to"] for each in came] == [{"nativeId": "ivy-1", "conversation": "ivy-1"}] * 2
+    assert not any("label" in each for each in came)
+
+
+def test_a_message_of_a_channel_names_its_target(routes: Routes) -> None:
+    routes.office.link("jane", "talkative", "jane-1")
+    routes.office.link("jane", "mail", "jane-2")
+    routes.write("jane-1", "elsewhere", responseTarget={"kind": "channels", "channels": ["mail", "h14"]})
+    until(lambda: len(routes.got("elsewhere")) == 2, 20, "both answers")
+    assert routes.got("elsewhere") == [("h14", "", "echo: elsewhere"), ("mail", "jane-2", "echo: elsewhere")]
+    (labelled,) = [each.json["data"] for each in routes.receiver.requests if each.json["data"].get("label") != "api"
+                   and each.path == "/h14"]  # fmt: skip
+    assert labelled["label"] == "talkative"
+
+
 def test_delivery_specific_channel(routes: Routes, alice: httpx.Client) -> None:
     talk = routes.turn(alice, "specific", {"kind": "channel", "channel": "h1", "echoInput": True})
     shown = routes.settled(alice, talk, 1)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from typing import Any, NamedTuple
 
 import httpx
 from answer_office import AnswerOffice
 from delivery_desk import SECRET, Receiver
+from inbound_scenes import HOOK as INBOUND
+from inbound_scenes import signature
 from live_server import LiveServer, until
 from talks import say, start
 
 HOOKS = 26
 """Channels with a destination of their own, h1 to h26: one more than an answer may go to."""
+
+_numbers = itertools.count(1)
 
 _CHANNEL = """
 [channels.{name}]
@@ -35,6 +41,13 @@ url = "{url}/cleared"
 secret = "{secret}"
 allowLoopback = true
 clearance = ["secret"]
+[channels.talkative]
+kind = "webhook"
+url = "{url}/talkative"
+secret = "{secret}"
+inboundSecret = "{inbound}"
+allowlist = "open"
+allowLoopback = true
 [channels.tg]
 kind = "telegram"
 token = "123:abc"
@@ -49,7 +62,7 @@ def config(url: str) -> str:
     """The settings: hooks, and chats of people."""
     names = [*(f"h{n}" for n in range(1, HOOKS + 1)), "chat", "mail"]
     channels = "".join(_CHANNEL.format(name=name, url=url, secret=SECRET) for name in names)
-    return channels + _OTHER.format(url=url, secret=SECRET)
+    return channels + _OTHER.format(url=url, secret=SECRET, inbound=INBOUND)
 
 
 class Routes(NamedTuple):
@@ -66,6 +79,18 @@ class Routes(NamedTuple):
             fields["responseTarget"] = target
         say(client, talk, text, **fields)
         return talk
+
+    def write(self, sender: str, text: str, **fields: Any) -> str:
+        """Somebody writes on the channel that takes messages; the message's id."""
+        message_id = f"m-{next(_numbers)}"
+        document = {"from": sender, "messageId": message_id, "text": text, **fields}
+        body = json.dumps(document).encode()
+        answer = httpx.post(
+            f"{self.server.url}/v1/channels/talkative/inbound", content=body, headers=signature(INBOUND, body)
+        )
+        assert answer.status_code == 202, answer.text
+        assert answer.json()["outcome"] == "accepted", answer.text
+        return message_id
 
     def settled(self, client: httpx.Client, talk: str, count: int, turn: int = 1) -> dict[str, Any]:
         """The targets of a turn once so many of its deliveries have ended."""

@@ -45,6 +45,7 @@ from minutebook.infra.postgres.delivery_rows import PostgresDeliveryRows, Postgr
 from minutebook.infra.postgres.pool import make_pool
 from minutebook.infra.postgres.store import PostgresStore
 from minutebook.infra.settings_channels import ChannelSettings
+from msgspec.structs import replace
 from outside import LOST, Outside, Reply, Request
 from ulid_transform import ulid_now
 
@@ -119,6 +120,11 @@ class Desk:
             lambda: datetime.now(UTC),
             ulid_now,
         )
+        self.worker = LaneWorker(self.means, self.gates, self.queue, lambda: self.stopping)
+
+    def permit_by(self, permit: Permit) -> None:
+        """Ask this one before each send."""
+        self.means = replace(self.means, permit=permit)
         self.worker = LaneWorker(self.means, self.gates, self.queue, lambda: self.stopping)
 
     def engine(self, listen_url: str, **fields: Any) -> JobEngine:
