@@ -15,6 +15,7 @@ from ..domain.errors import MinutebookError
 from ..infra.postgres.readiness import Readiness
 from ..infra.tokens import TokenVerifier
 from .gate import Gate, is_conversation
+from .link_services import LinkServices
 from .mcp import McpEndpoint, room_tools
 from .methods import MethodTable
 from .metrics import Metrics
@@ -36,6 +37,8 @@ from .routes import (
     history,
     inbound,
     inbox,
+    link_oidc,
+    links,
     members,
     messages,
     ops_bulk,
@@ -71,6 +74,8 @@ ROUTES: list[ControllerRouterHandler] = [
     ops_channels.ROUTES,
     ops_bulk.ROUTES,
     inbound.ROUTES,
+    links.ROUTES,
+    link_oidc.ROUTES,
     session.ROUTES,
     health.healthz,
     health.readyz,
@@ -78,7 +83,7 @@ ROUTES: list[ControllerRouterHandler] = [
 """Everything that the OpenAPI document describes."""
 
 
-DEPENDENCIES = ("services", "caller", "readiness", "metrics", "receiving")
+DEPENDENCIES = ("services", "caller", "readiness", "metrics", "receiving", "links")
 
 
 @functools.cache
@@ -123,6 +128,9 @@ def make_router(services: Services, readiness: Readiness, *, serves_metrics: boo
     def provide_metrics() -> Metrics:
         return services.metrics
 
+    def provide_links() -> LinkServices:
+        return services.links
+
     def provide_endpoint() -> McpEndpoint:
         return endpoint
 
@@ -144,6 +152,7 @@ def make_router(services: Services, readiness: Readiness, *, serves_metrics: boo
             "readiness": Provide(provide_readiness, sync_to_thread=False),
             "metrics": Provide(provide_metrics, sync_to_thread=False),
             "receiving": Provide(provide_receiving, sync_to_thread=False),
+            "links": Provide(provide_links, sync_to_thread=False),
             "endpoint": Provide(provide_endpoint, sync_to_thread=False),
         },
         exception_handlers={

@@ -42,6 +42,10 @@ SCAN_THEMSELVES = frozenset({BRIDGE_BATCH, MCP})
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 """Routes without a principal (architecture.md, Trust)."""
 
+SIGN_IN = re.compile("/v1/links/oidc/[^/]+/(?:start|callback|consent)")
+"""Routes that are for browsers of people who sign in at an identity provider: what they carry proves itself, and
+they accept pages."""
+
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 FOR_DELEGATES = frozenset({"/v1/session", "/v1/openapi.json"})
@@ -91,7 +95,8 @@ class Gate:
                 return
             if is_conversation(scope):
                 self._check_origin(headers)
-            if scope["path"] not in OPEN_PATHS and not is_channel_call(scope):
+            is_open = scope["path"] in OPEN_PATHS or is_channel_call(scope) or SIGN_IN.fullmatch(scope["path"])
+            if not is_open:
                 await self._authenticate(scope, headers)
                 _check_accept(scope, headers)
             _check_method(scope, methods)

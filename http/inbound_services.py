@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 from ulid_transform import ulid_now
 
-from ..commands.answers.ports import Intake
+from ..commands.answers.ports import Intake, Unlinking
 from ..commands.channels.doing import Doing, DoMeans
 from ..commands.channels.inbound import InboundMeans, Receiving
+from ..commands.channels.inbound_ports import Claims
 from ..commands.channels.judging import Judge, JudgeMeans
 from ..commands.channels.ports import Channel
 from ..commands.channels.sessions import Sessions
@@ -23,7 +24,6 @@ from ..commands.deliveries.noting import Notes
 from ..commands.deliveries.planning import Planner
 from ..commands.linking.handling import Linking
 from ..commands.signals import Signals
-from ..domain.channels.link_policy import default_policy
 from ..domain.linking.state import Link
 from ..infra.channels.rules import AllowCallables, rules_of
 from ..infra.channels.setup import KINDS, payload_codec
@@ -36,7 +36,6 @@ from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.postgres.delivery_payloads import PostgresPayloads
 from ..infra.postgres.ends import PostgresEnds
 from ..infra.postgres.inbound_rows import PostgresInboundRows, PostgresSessionRows
-from ..infra.postgres.link_table import PostgresLinkTable
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
@@ -48,15 +47,6 @@ from .inbound_pace import InboundPace
 
 WAKERS = 1
 """Connections at most that wake lanes; none is held while nobody is told anything."""
-
-
-class NoClaims:
-    """Claims of a server that verifies none for links."""
-
-    async def of(self, tenant: str, account: str) -> Mapping[str, tuple[str, ...]]:
-        """See Claims."""
-        _ = tenant, account
-        return {}
 
 
 class Process(Struct, frozen=True):
@@ -71,6 +61,9 @@ class Process(Struct, frozen=True):
     redactor: Redactor
     server_key: bytes
     signals: Signals
+    linking: Linking
+    claims: Claims
+    unlinking: Unlinking
 
 
 async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Receiving:
@@ -82,18 +75,14 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
     }
     planner = await _planner(process, channels, stack)
     notices = Notices(planner, frozenset(name for name, each in channels.items() if each.can.push))
-    linking = Linking(
-        store,
-        PostgresLinkTable(pool, now),
-        hashes,
-        default_policy({name: each.tier for name, each in settings.channels.items() if each.tier}),
-        now,
-        ulid_now,
-        secrets.randbits,
-    )
+    linking, unlinking = process.linking, process.unlinking
+
+    async def unlinked(tenant: str, account: str, link: Link) -> None:
+        await unlinking.unlinked(tenant, account, link.end)
+
     ends, conversations = PostgresEnds(pool), process.conversations
     sessions = Sessions(PostgresSessionRows(pool), hashes, conversations)
-    verbs = Verbs(VerbMeans(linking, ends, sessions, conversations, notices, _nothing))
+    verbs = Verbs(VerbMeans(linking, ends, sessions, conversations, notices, unlinked))
     callables = AllowCallables(rules, settings.config_dir or settings.data_dir)
     return Receiving(
         InboundMeans(
@@ -104,7 +93,7 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
             PostgresInboundRows(pool),
             hashes,
             linking,
-            Judge(JudgeMeans(linking, ends, NoClaims(), callables, hashes)),
+            Judge(JudgeMeans(linking, ends, process.claims, callables, hashes)),
             sessions,
             conversations,
             Doing(DoMeans(process.intake, ends, sessions, verbs, notices, now)),
@@ -145,8 +134,3 @@ def _decoy() -> Channel:
     """What is asked where there is no channel: its secret is nobody's."""
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     return WebhookChannel("", ChannelSettings(kind="webhook", inbound_secret=secret), now)
-
-
-async def _nothing(tenant: str, account: str, link: Link) -> None:
-    """Where nothing else goes with a link."""
-    _ = tenant, account, link

@@ -132,13 +132,15 @@ async def _work(
     async def retention() -> None:
         kept = await deliveries.keep()
         log.info("payloads forgotten and deliveries sealed", payloads=kept.payloads, sealed=kept.sealed, ids=kept.bulk)
-        gone = await keep_ends(settings, database)
+        forgotten = await keep_ends(settings, database)
+        gone = forgotten.ends
         log.info(
             "ends and what is over of links forgotten",
             ends=gone.ends,
             tombstones=gone.tombstones,
             wrongs=gone.wrongs,
             challenges=gone.challenges,
+            sign_ins=forgotten.sign_ins,
         )
         turns, items = await forget_all(PostgresContinuationRows(pool)), await inbox_rows(settings, pool).forget()
         log.info("background turns and items of inboxes forgotten", continuations=turns, items=items)

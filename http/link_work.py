@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from ..commands.channels.ends import EndsForgotten
 from ..commands.linking.keeping import forget_ends
 from ..infra.database import Database
 from ..infra.postgres.ends import PostgresEnds
 from ..infra.postgres.pool import make_pool
+from ..infra.postgres.sign_ins import PostgresSignIns, PostgresSnapshots
 from ..infra.settings import Settings
 
 
-async def keep_ends(settings: Settings, database: Database) -> EndsForgotten:
+class Forgotten(Struct, frozen=True):
+    """What went. sign_ins: those that were under way for too long, and claims that count no longer."""
+
+    ends: EndsForgotten
+    sign_ins: int
+
+
+async def keep_ends(settings: Settings, database: Database) -> Forgotten:
     """As the app role, on a connection that is there for as long as it takes: this is done once a day."""
     pool = make_pool(
         database.url("app"),
@@ -20,4 +30,5 @@ async def keep_ends(settings: Settings, database: Database) -> EndsForgotten:
         name="ends",
     )
     async with pool:
-        return await forget_ends(PostgresEnds(pool))
+        signed_in = await PostgresSignIns(pool).forget() + await PostgresSnapshots(pool).forget()
+        return Forgotten(await forget_ends(PostgresEnds(pool)), signed_in)

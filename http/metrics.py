@@ -32,6 +32,7 @@ from ..domain.conversations.turn_events import TURN_EVENTS
 from ..domain.deliveries.events import DELIVERY_EVENTS
 from ..domain.events import Origin, Unstorable
 from ..domain.jsontext import Reason
+from ..domain.linking.events import ACCOUNT_EVENTS
 from ..domain.principals import Principal
 from ..domain.rooms.approval_events import ApprovalDecided, ApprovalOutcome
 from ..domain.rooms.events import ROOM_EVENTS, DriverMoved, DriverReason, RunEnded
@@ -53,7 +54,7 @@ DECISION_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 EVENT_TYPES = sorted(
     {
         each.type
-        for registry in (ROOM_EVENTS, CONVERSATION_EVENTS, TURN_EVENTS, AUDIT_EVENTS, DELIVERY_EVENTS)
+        for registry in (ROOM_EVENTS, CONVERSATION_EVENTS, TURN_EVENTS, AUDIT_EVENTS, DELIVERY_EVENTS, ACCOUNT_EVENTS)
         for each in registry.declared
     }
 )

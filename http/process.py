@@ -46,6 +46,7 @@ from .inbound_services import Process, receiving_of
 from .inbox_hub import InboxHub
 from .inbox_services import inbox_of
 from .limits import Limits
+from .link_services import link_services_of
 from .live import Hub
 from .metrics import Metrics
 from .redacted import RedactedEdge
@@ -127,6 +128,9 @@ async def serve_http(
         )
         listener.start()
         stack.push_async_callback(listener.close)
+        links = link_services_of(
+            settings, pool, store, dispatcher, key, verifier, signals, limits.admit, stack, conversations.continuations
+        )
         services = Services(
             settings,
             Rooms(dispatcher, room_means(settings, redactor.value), beside),
@@ -155,10 +159,14 @@ async def serve_http(
                     redactor,
                     key,
                     signals,
+                    links.linking,
+                    links.snapshots,
+                    links.unlinking,
                 ),
                 stack,
             ),
             inbox,
+            links,
         )
         metrics.issuers(verifier.key_ages)
         metrics.gauges(_gauges(hub, conversations.hub, inbox.hub, dispatcher, listener, appender))

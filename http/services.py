@@ -22,6 +22,7 @@ from .conversation_services import ConversationServices
 from .delivery_services import Operating
 from .inbox import InboxDesk
 from .limits import Limits
+from .link_services import LinkServices
 from .live import Hub
 from .metrics import Metrics
 
@@ -48,3 +49,4 @@ class Services(msgspec.Struct, frozen=True):
     continuations: ContinuationDesk
     receiving: Receiving
     inbox: InboxDesk
+    links: LinkServices

@@ -122,6 +122,34 @@ class DatabaseSettings(SecretSection, frozen=True):
     audit_feed: Annotated[bool, Meta(description="Whether the feed for auditors is on.")] = False
 
 
+class OidcSettings(SecretSection, frozen=True):
+    """`[issuers.<name>.oidc]`: people sign in at the issuer to link a channel; URLs are taken from nowhere else."""
+
+    client_id: Annotated[
+        str, Meta(min_length=1, description="Whom the issuer knows this server as; `aud` of its tokens.")
+    ]
+    authorize_url: Annotated[str, Meta(description="Where people sign in; https, or http to a loopback host.")]
+    token_url: Annotated[str, Meta(description="Where a code becomes tokens; https, or http to a loopback host.")]
+    redirect_url: Annotated[
+        str, Meta(description="This server's own /v1/links/oidc/<name>/callback, as browsers reach it.")
+    ]
+    client_secret: Annotated[
+        NonEmpty | None, Meta(description="The secret of clientId; unset for a public client.", extra={"secret": True})
+    ] = None
+    scope: Annotated[str, Meta(min_length=1, description="What is asked for; with openid in it.")] = "openid"
+    claims_ttl: Annotated[
+        str, Meta(description="For how long the claims of a sign-in count for what is linked by it; 1m to 30d.")
+    ] = "24h"
+    allow_loopback: Annotated[
+        bool, Meta(description="Whether tokenUrl may be on this machine or in a private network.")
+    ] = False
+
+    @property
+    def claims_ttl_s(self) -> int:
+        """`claimsTtl` in seconds."""
+        return parse_duration(self.claims_ttl)
+
+
 class IssuerSettings(Section, frozen=True):
     """`[issuers.<name>]`: who may sign tokens, for whom, and how a token becomes a principal (rooms.md)."""
 
@@ -155,6 +183,7 @@ class IssuerSettings(Section, frozen=True):
         tuple[str, ...], Meta(min_length=1, description="Signature algorithms that are accepted.")
     ] = ("ES256",)
     max_lifetime: Annotated[str, Meta(description="Longest lifetime of a token; 1m to 30d.")] = "24h"
+    oidc: OidcSettings | None = None
 
     @property
     def max_lifetime_s(self) -> int:

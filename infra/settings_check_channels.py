@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ..commands.channels.ends import TOKEN_CHANNEL
 from .settings import Settings, SettingsError, is_canonical
 from .settings_channels import Allowlist, AllowRule, ChannelSettings, TargetRule, rules_in
 from .settings_check_channel_kinds import check_kind, secret_bytes
@@ -37,6 +38,8 @@ def check_channels(settings: Settings) -> None:
         key = f"channels.{name}"
         if _NAME.fullmatch(name) is None:
             raise SettingsError(f"{key}: a name is a to z, 0 to 9, - and _, begins with a letter, at most 64.")
+        if name == TOKEN_CHANNEL:
+            raise SettingsError(f"{key}: this name is taken by those who speak with a token; choose another.")
         _check_words(key, channel)
         _check_times(key, channel)
         check_kind(key, channel)

@@ -19,6 +19,10 @@ from .settings_section import parse_duration
 
 MIN_TOKEN_LIFETIME_S = 60
 MAX_TOKEN_LIFETIME_S = 30 * 86_400
+MIN_CLAIMS_TTL_S = 60
+MAX_CLAIMS_TTL_S = 30 * 86_400
+
+_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 def check_issuers(issuers: Mapping[str, IssuerSettings]) -> None:
@@ -26,6 +30,7 @@ def check_issuers(issuers: Mapping[str, IssuerSettings]) -> None:
     for name, issuer in issuers.items():
         _check_keys_of(f"issuers.{name}", issuer)
         _check_claims_of(f"issuers.{name}", issuer)
+        _check_oidc(name, issuer)
     _check_issuers_together(issuers)
 
 
@@ -43,6 +48,29 @@ def _check_keys_of(key: str, issuer: IssuerSettings) -> None:
         raise SettingsError(f"{key}.maxLifetime {error}.") from None
     if not MIN_TOKEN_LIFETIME_S <= lifetime_s <= MAX_TOKEN_LIFETIME_S:
         raise SettingsError(f"{key}.maxLifetime must be 1m to 30d.")
+
+
+def _check_oidc(name: str, issuer: IssuerSettings) -> None:
+    oidc, key = issuer.oidc, f"issuers.{name}.oidc"
+    if oidc is None:
+        return
+    if issuer.kind != "human":
+        raise SettingsError(f'{key} is for kind = "human": remove it.')
+    if _NAME.fullmatch(name) is None:
+        raise SettingsError(f"issuers.{name}: with oidc its name is part of a URL: a to z, 0 to 9, - and _ only.")
+    for field, url in (("authorizeUrl", oidc.authorize_url), ("tokenUrl", oidc.token_url)):
+        _check_url(f"{key}.{field}", url)
+    _check_url(f"{key}.redirectUrl", oidc.redirect_url)
+    if not oidc.redirect_url.endswith(f"/v1/links/oidc/{name}/callback"):
+        raise SettingsError(f"{key}.redirectUrl must end with /v1/links/oidc/{name}/callback.")
+    if "openid" not in oidc.scope.split():
+        raise SettingsError(f"{key}.scope must have openid in it: only a sign-in links.")
+    try:
+        ttl_s = parse_duration(oidc.claims_ttl)
+    except ValueError as error:
+        raise SettingsError(f"{key}.claimsTtl {error}.") from None
+    if not MIN_CLAIMS_TTL_S <= ttl_s <= MAX_CLAIMS_TTL_S:
+        raise SettingsError(f"{key}.claimsTtl must be 1m to 30d.")
 
 
 def _check_url(key: str, url: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import hmac
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -112,6 +113,15 @@ class _Cached(NamedTuple):
     key_digest: str
 
 
+class IdToken(NamedTuple):
+    """A sign-in at an issuer. claims: those that were asked for, as a caller has them; `groups` among them."""
+
+    caller: Caller
+    issuer: str
+    sub: str
+    claims: Mapping[str, tuple[str, ...]]
+
+
 class _RefusedError(ValueError):
     """Why a token is refused, without any byte of it: for the debug log, never for the answer."""
 
@@ -200,6 +210,43 @@ class TokenVerifier:
             self._cache.popitem(last=False)
         return fresh.caller
 
+    async def verify_id_token(
+        self, name: str, token: str, client_id: str, nonce: str, names: Callable[[str], Iterable[str]]
+    ) -> IdToken:
+        """What an ID token of the issuer `name` says, which it has made for that client and that sign-in.
+
+        names: the claims that are wanted, by tenant. The person is the one that a bearer token with the same claims
+        would speak for. Raises Unauthenticated and Unavailable as verify.
+        """
+        if len(token) > MAX_TOKEN_BYTES or _SEGMENTS.fullmatch(token) is None:
+            raise Unauthenticated(REFUSAL)
+        try:
+            return await self._verify_id_token(name, token, client_id, nonce, names)
+        except (Invalid, msgspec.MsgspecError, jwt.PyJWTError, ValueError, RecursionError) as error:
+            _log.debug("id_token_refused", reason=str(error) if isinstance(error, _RefusedError) else "malformed")
+            raise Unauthenticated(REFUSAL) from None
+
+    async def _verify_id_token(
+        self, name: str, token: str, client_id: str, nonce: str, names: Callable[[str], Iterable[str]]
+    ) -> IdToken:
+        header = _header(token)
+        known = [each for same in self._issuers.values() for each in same if each.name == name]
+        if len(known) != 1 or known[0].settings is None or header.alg not in known[0].algorithms:
+            raise _RefusedError("no such issuer, or not its algorithm")
+        issuer = known[0]._replace(audience=client_id)
+        payload, _ = await self._checked_payload(token, header, issuer)
+        claims = msgspec.json.decode(payload, type=dict[str, Any])
+        if not hmac.compare_digest(_string(claims, "nonce").encode(), nonce.encode()):
+            raise _RefusedError("nonce")
+        is_shared = len(_strings(claims.get("aud"), "aud")) > 1
+        if (is_shared or "azp" in claims) and _string(claims, "azp") != client_id:
+            raise _RefusedError("azp")
+        if "act" in claims:
+            raise _RefusedError("act")
+        caller = _caller(claims, issuer, self._settings, self._clock())
+        said = viewer_claims(claims, caller.groups, names(caller.tenant))
+        return IdToken(caller, issuer.issuer, _string(claims, "sub"), said)
+
     async def _cached(self, digest: bytes) -> Caller | None:
         if (entry := self._cache.get(digest)) is None:
             return None
@@ -212,13 +259,8 @@ class TokenVerifier:
         return None
 
     async def _verify(self, token: str) -> _Cached:
-        header_text, payload_text, _ = token.split(".")
-        if len(header_text) > MAX_HEADER_CHARS:
-            raise _RefusedError("the header is too long")
-        header = msgspec.json.decode(_decode(header_text), type=_Header)
-        if header.crit is not msgspec.UNSET or header.b64 is not msgspec.UNSET:
-            raise _RefusedError("crit or b64")
-        peek = msgspec.json.decode(_decode(payload_text), type=_Peek)
+        header = _header(token)
+        peek = msgspec.json.decode(_decode(token.split(".")[1]), type=_Peek)
         issuer = self._select(peek)
         if header.alg not in issuer.algorithms:
             raise _RefusedError(f"alg is not one of issuer {issuer.name}")
@@ -278,6 +320,16 @@ def _try_keys(token: str, header: _Header, keys: tuple[PublicKey, ...]) -> tuple
 
 def _knows(keys: tuple[PublicKey, ...], header: _Header) -> bool:
     return header.kid is not msgspec.UNSET and any(key.kid == header.kid for key in keys)
+
+
+def _header(token: str) -> _Header:
+    text = token.partition(".")[0]
+    if len(text) > MAX_HEADER_CHARS:
+        raise _RefusedError("the header is too long")
+    header = msgspec.json.decode(_decode(text), type=_Header)
+    if header.crit is not msgspec.UNSET or header.b64 is not msgspec.UNSET:
+        raise _RefusedError("crit or b64")
+    return header
 
 
 def _decode(segment: str) -> bytes:

@@ -2,64 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import time
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import reduce
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...domain.channels.link_policy import LinkPolicy
 from ...domain.decisions import Decision
-from ...domain.errors import Conflict, NotVisible, Unavailable
+from ...domain.errors import Invalid, MinutebookError, NotVisible, Unavailable
 from ...domain.ids import is_conversation_id, long_id
 from ...domain.linking.codes import code_of, read_code
 from ...domain.linking.decide import Around, End, begin, confirm, present
-from ...domain.linking.events import ACCOUNT_EVENTS, LinkedEnd, Push
-from ...domain.linking.operate import change_push, seen_in_group, unlink
-from ...domain.linking.state import INITIAL, SCHEMA, Account, Challenge, Link, evolve
+from ...domain.linking.events import LinkedEnd, LinkFailed, LinkVoided, Push, UnlinkReason
+from ...domain.linking.operate import change_push, seen_in_group, unlink, withdraw
+from ...domain.linking.state import Account, Challenge, Link
 from ...domain.principals import Principal
 from ...domain.times import stamp
-from ..deliveries.kind import NewId, rows_of
-from ..ports import Append, Creation, EventStore
-from ..streams import Kind
-from .ports import STREAM, LinkHashes, LinkTable
+from ..channels.ends import TOKEN_CHANNEL
+from ..deliveries.kind import NewId
+from ..mailbox import Answer
+from ..ports import EventStore, Key
+from ..signals import SILENCE, Signals
+from .accounts import MAX_TRIES, Accounts
+from .ports import LinkHashes, LinkTable
 
-ACCOUNT = "account"
+Mechanism = Literal["code", "oidc"]
 
-RETENTION_DAYS = 90
-"""Of an account's stream, from its seal on."""
+FAILING_S = 0.25
+"""A code that does not work is answered no sooner, whatever was found out about it."""
 
-MAX_TRIES = 8
-"""Times that a step is decided again because somebody appended first."""
-
-MAX_EVENTS = 10_000
-"""Read of one account."""
-
-
-def _passed_over(state: Account, type_: str) -> Account:  # noqa: ARG001 - the shape of Kind
-    return state
-
-
-ACCOUNT_KIND: Kind[Account] = Kind(ACCOUNT, SCHEMA, INITIAL, Account, ACCOUNT_EVENTS, evolve, _passed_over)
+ENDED, ENDS = "ended", "shown"
+"""Members of a stored answer with the ends that it is about, as keyed hashes; whoever answers puts something else in
+their place."""
 
 
 class Begun(Struct, frozen=True):
-    """A link that waits. code: to be shown to whoever began, once; nothing else has it."""
+    """A link that waits. code, or url where somebody signs in at their identity provider: to be shown to whoever began,
+    and to nobody else."""
 
     link_id: str
     code: str
     expires_at: str
+    url: str = ""
+    answer: Answer = Answer(201, {}, False, 0)
 
 
 class Shown(Struct, frozen=True):
-    """A code was taken; the end that began it must confirm with this digest."""
+    """A code was taken; the end that began it must confirm with this digest. ends: that one, and the presenting one.
+    answer: as stored, with ENDS in it."""
 
     link_id: str
     consent_digest: str
+    ends: tuple[LinkedEnd, ...] = ()
+    answer: Answer = Answer(200, {}, False, 0)
+
+
+class Gone(Struct, frozen=True):
+    """An end was unlinked from the account. answer: as stored, with ENDED in it."""
+
+    account: str
+    end: LinkedEnd
+    answer: Answer
 
 
 class Linking:
-    """One per process. `now` is this server's clock; `entropy` draws that many bits."""
+    """One per process. `now` is this server's clock; `entropy` draws that many bits.
+
+    token_tiers: by tenant the tier of those who speak with a token. url_of: where somebody signs in for a link of a
+    tenant, None where the tenant has no provider for that. failing_s: as FAILING_S.
+    """
 
     def __init__(
         self,
@@ -70,14 +85,22 @@ class Linking:
         now: Callable[[], datetime],
         new_id: NewId,
         entropy: Callable[[int], int],
+        *,
+        token_tiers: Mapping[str, str] | None = None,
+        url_of: Callable[[str, str], str | None] = lambda _tenant, _link_id: None,
+        signals: Signals = SILENCE,
+        failing_s: float = FAILING_S,
     ) -> None:
-        self._store = store
+        self._accounts = Accounts(store, new_id)
         self._table = table
         self._hashes = hashes
         self._policy = policy
         self._now = now
-        self._new_id = new_id
         self._entropy = entropy
+        self._token_tiers = token_tiers or {}
+        self._url_of = url_of
+        self._signals = signals
+        self._failing_s = failing_s
 
     async def end_of(self, tenant: str, channel: str, native_id: str, *, is_person: bool = False) -> End:
         """A proven end with the key that it has now. is_person: by a token, whose key it keeps. Raises Unavailable."""
@@ -90,128 +113,228 @@ class Linking:
         """The isolation key that the end has while it is linked to nobody; Ends.note asks for it."""
         return long_id(self._hashes.own_key(tenant, channel, native_id))
 
-    async def begin(self, end: End, actor: Principal) -> Begun:
-        """A new code. Raises TooManyPending, Full, Unavailable."""
-        link_id, code = long_id(self._entropy(130)), code_of(self._entropy(40))
-        pending = await self._table.pending(end.tenant)
-        hashed = self._hashes.code(end.tenant, code)
-        decision = await self._change(
-            end.tenant, end.account, lambda state: begin(state, end, link_id, hashed, pending, self._now(), actor)
-        )
-        return Begun(link_id, code, decision.answer["expiresAt"])
+    def policy(self, tenant: str) -> LinkPolicy:
+        """What may be linked with what in a tenant; those with a token have a tier of its own."""
+        tier = self._token_tiers.get(tenant)
+        return replace(self._policy, tiers={**self._policy.tiers, **({TOKEN_CHANNEL: tier} if tier else {})})
 
-    async def present(self, end: End, typed: str, actor: Principal, *, is_group: bool = False) -> Shown:
-        """Show a code as it was typed. Every failure is the same NotVisible, and counts; Unavailable."""
+    async def begin(self, end: End, actor: Principal, mechanism: Mechanism = "code", key: Key | None = None) -> Begun:
+        """A new code, or the URL of a sign-in. Raises TooManyPending, Full, Invalid where nobody can sign in for the
+        tenant, KeyReused, Unavailable."""
+        link_id = long_id(self._entropy(130))
+        if mechanism == "oidc" and self._url_of(end.tenant, link_id) is None:
+            raise Invalid.at("$.mechanism", "no identity provider is there to sign in at; use code")
+        hashed = self._hashes.code(end.tenant, self.code_of(end.tenant, link_id))
+        pending = await self._table.pending(end.tenant)
+
+        async def decide(state: Account) -> Decision:
+            return begin(state, end, link_id, hashed, pending, self._now(), actor)
+
+        try:
+            answer = await self._accounts.change(end.tenant, end.account, decide, key)
+        except MinutebookError as error:
+            self._told(end, "refused", error.code)
+            raise
+        self._told(end, "begun")
+        return self.begun(end.tenant, mechanism, answer)
+
+    def begun(self, tenant: str, mechanism: Mechanism, answer: Answer) -> Begun:
+        """What a stored answer of `begin` means to whoever began: the code is made again, since nothing stores it."""
+        link_id, expires_at = answer.body["id"], answer.body["expiresAt"]
+        if mechanism == "oidc":
+            return Begun(link_id, "", expires_at, self._url_of(tenant, link_id) or "", answer)
+        return Begun(link_id, self.code_of(tenant, link_id), expires_at, "", answer)
+
+    def code_of(self, tenant: str, link_id: str) -> str:
+        """The code of a link, whether there is such a link or not."""
+        return code_of(self._hashes.code_bits(tenant, link_id))
+
+    async def present(
+        self, end: End, typed: str, actor: Principal, *, is_group: bool = False, key: Key | None = None
+    ) -> Shown:
+        """Show a code as it was typed. Every failure is the same NotVisible, and counts; KeyReused, Unavailable."""
+        since, reason = time.monotonic(), ["unknown"]
+        try:
+            shown = await self._present(end, typed, actor, reason, is_group=is_group, key=key)
+        except NotVisible:
+            self._told(end, "refused", reason[-1])
+            await asyncio.sleep(max(0.0, since + self._failing_s - time.monotonic()))
+            raise
+        self._told(end, "presented")
+        return shown
+
+    async def _present(
+        self, end: End, typed: str, actor: Principal, reason: list[str], *, is_group: bool, key: Key | None
+    ) -> Shown:
+        """As present. reason: gets why it failed, for operators."""
         if not await self._table.take_try(end.tenant, end.linked):
+            reason.append("blocked")
             raise NotVisible
         code = read_code(typed)
         hashed = "" if code is None else self._hashes.code(end.tenant, code)
-        key = None if code is None else await self._table.waiting(end.tenant, hashed)
-        if key is None:
+        account = None if code is None else await self._table.waiting(end.tenant, hashed)
+        if account is None:
             raise NotVisible
-        own, _ = await self._load(end.account)
+        own = (await self._accounts.load(end.account)).state
 
         async def decide(state: Account) -> Decision:
             found = next((each for each in state.challenges if each.code == hashed), None)
             if found is None:
                 raise NotVisible
-            around = await self._around(end.tenant, found.end, key, end.linked, end.account)
-            return present(state, own, end, hashed, around, self._now(), actor, is_group=is_group)
+            around = await self._around(end.tenant, found.end, account, end.linked, end.account)
+            decision = present(state, own, end, hashed, around, self._now(), actor, is_group=is_group)
+            reason.extend(_reasons(decision))
+            ends = [[found.end.channel, found.end.native], [end.channel, end.native]]
+            return replace(decision, answer={**decision.answer, ENDS: ends})
 
-        decision = await self._change_later(end.tenant, key, decide)
+        answer = await self._accounts.change(end.tenant, account, decide, key)
         await self._table.give_back(end.tenant, end.linked)
-        return Shown(decision.answer["id"], decision.answer["consentDigest"])
+        return shown_of(answer)
 
     async def seen_in_group(self, tenant: str, code: str, actor: Principal) -> None:
         """A word of a group's message that may be a code, in its one form (codes_in). Raises Unavailable."""
         hashed = self._hashes.code(tenant, code)
-        key = await self._table.waiting(tenant, hashed)
-        if key is not None:
-            await self._change(tenant, key, lambda state: seen_in_group(state, hashed, actor))
+        account = await self._table.waiting(tenant, hashed)
 
-    async def confirm(self, end: End, link_id: str, digest: str, push: Push, actor: Principal) -> None:
-        """Consent of the end that began. Raises NotVisible, StaleConsent, Unavailable.
+        async def decide(state: Account) -> Decision:
+            return seen_in_group(state, hashed, actor)
+
+        if account is not None:
+            await self._accounts.change(tenant, account, decide)
+
+    async def confirm(
+        self, end: End, link_id: str, digest: str, push: Push, actor: Principal, key: Key | None = None
+    ) -> Answer:
+        """Consent of the end that began. Raises NotVisible, StaleConsent, KeyReused, Unavailable.
 
         The account that gets the end is appended to first; what a crash leaves open in the other, the same call does.
         """
+        try:
+            answer = await self._confirm(end, link_id, digest, push, actor, key)
+        except MinutebookError as error:
+            self._told(end, "refused", error.code)
+            raise
+        self._told(end, "linked")
+        return answer
+
+    async def _confirm(
+        self, end: End, link_id: str, digest: str, push: Push, actor: Principal, key: Key | None
+    ) -> Answer:
         for _ in range(MAX_TRIES):
-            key = await self._table.begun(end.tenant, link_id) if is_conversation_id(link_id) else None
-            if key is None:
+            account, challenge = await self._challenge(end.tenant, link_id)
+            if account is None or challenge is None:
                 raise NotVisible
-            began, at = await self._load(key)
-            challenge = began.challenge(link_id)
-            if challenge is None:
-                raise NotVisible
-            shown = challenge.presented
-            home, home_at = (began, at) if shown is None or shown.home == key else await self._load(shown.home)
-            other = (challenge.end, key) if shown is None else (shown.end, shown.account)
-            around = await self._around(end.tenant, challenge.end, key, *other)
-            done = confirm(began, home, end, link_id, digest, push, around, self._now(), actor)
-            home_key = key if shown is None else shown.home
-            if await self._append(end.tenant, home_key, home_at, done.home) and await self._append(
-                end.tenant, key, at, done.began
-            ):
-                return
+            began, shown = await self._accounts.load(account), challenge.presented
+            home_key = account if shown is None else shown.home
+            home = began if home_key == account else await self._accounts.load(home_key)
+            other = (challenge.end, account) if shown is None else (shown.end, shown.account)
+            around = await self._around(end.tenant, challenge.end, account, *other)
+            done = confirm(began.state, home.state, end, link_id, digest, push, around, self._now(), actor)
+            # The key goes with what is stored last: until then the same call has something left to do.
+            is_last = not done.began.events
+            answer = await self._accounts.append(end.tenant, home_key, home, done.home, key if is_last else None)
+            if answer is not None and not is_last:
+                answer = await self._accounts.append(end.tenant, account, began, done.began, key)
+            if answer is not None:
+                return answer
         raise Unavailable("The link was not stored; try again.")
 
     async def links(self, end: End) -> tuple[Link, ...]:
         """The ends of the account. Raises Unavailable."""
-        return (await self._load(end.account))[0].links
+        return (await self._accounts.load(end.account)).state.links
 
     async def challenge(self, tenant: str, link_id: str) -> Challenge | None:
         """What has begun under that id and not ended. Raises Unavailable."""
-        key = await self._table.begun(tenant, link_id) if is_conversation_id(link_id) else None
-        return None if key is None else (await self._load(key))[0].challenge(link_id)
+        return (await self._challenge(tenant, link_id))[1]
 
     async def begun_by(self, end: End) -> tuple[Challenge, ...]:
         """What an end has begun and neither ended nor expired, the oldest first. Raises Unavailable."""
-        now, (account, _) = stamp(self._now()), await self._load(end.account)
+        now, account = stamp(self._now()), (await self._accounts.load(end.account)).state
         return tuple(each for each in account.challenges if each.end == end.linked and now < each.expires_at)
 
-    async def change_push(self, end: End, link_id: str, push: Push, actor: Principal) -> None:
-        """Raises NotVisible, Unavailable."""
-        await self._change(end.tenant, end.account, lambda state: change_push(state, link_id, push, actor))
+    async def change_push(self, end: End, link_id: str, push: Push, actor: Principal, key: Key | None = None) -> Answer:
+        """Raises NotVisible, KeyReused, Unavailable."""
 
-    async def unlink(self, end: End, link_id: str, actor: Principal) -> None:
-        """By any end of the account. Raises NotVisible, Unavailable."""
-        await self._change(end.tenant, end.account, lambda state: unlink(state, link_id, "person", self._now(), actor))
+        async def decide(state: Account) -> Decision:
+            return change_push(state, link_id, push, actor)
+
+        return await self._accounts.change(end.tenant, end.account, decide, key)
+
+    async def unlink(self, end: End, link_id: str, actor: Principal, key: Key | None = None) -> Gone:
+        """By any end of the account; what else goes with the link is Unlinking's. Raises NotVisible, KeyReused,
+        Unavailable."""
+        return await self._unlink(end.tenant, end.account, link_id, "person", actor, key)
+
+    async def unlink_for(self, tenant: str, link_id: str, actor: Principal, key: Key | None = None) -> Gone:
+        """As unlink, by an operator of the tenant."""
+        account = await self._table.holder(tenant, link_id)
+        if account is None:
+            raise NotVisible
+        return await self._unlink(tenant, account, link_id, "operator", actor, key)
+
+    async def withdraw(self, end: End, link_id: str, actor: Principal, key: Key | None = None) -> Answer:
+        """Give up what has begun, by the end that began. Raises NotVisible, KeyReused, Unavailable."""
+
+        async def decide(state: Account) -> Decision:
+            found = state.challenge(link_id)
+            if found is None or found.end != end.linked:
+                raise NotVisible
+            return withdraw(state, link_id, "withdrawn", actor)
+
+        return await self._accounts.change(end.tenant, end.account, decide, key)
+
+    async def void(self, tenant: str, link_id: str, actor: Principal, key: Key | None = None) -> Answer:
+        """End what has begun, by an operator of the tenant. Raises NotVisible, KeyReused, Unavailable."""
+        account, _ = await self._challenge(tenant, link_id)
+        if account is None:
+            raise NotVisible
+
+        async def decide(state: Account) -> Decision:
+            return withdraw(state, link_id, "operator", actor)
+
+        return await self._accounts.change(tenant, account, decide, key)
+
+    async def _unlink(
+        self, tenant: str, account: str, link_id: str, reason: UnlinkReason, actor: Principal, key: Key | None
+    ) -> Gone:
+        async def decide(state: Account) -> Decision:
+            decision, link = unlink(state, link_id, reason, self._now(), actor), state.link(link_id)
+            ended = [account] if link is None else [account, link.end.channel, link.end.native]
+            return replace(decision, answer={**decision.answer, ENDED: ended})
+
+        gone = gone_of(await self._accounts.change(tenant, account, decide, key))
+        self._signals.tell("link_attempt", gone.end.channel, "unlinked", reason)
+        return gone
+
+    async def _challenge(self, tenant: str, link_id: str) -> tuple[str | None, Challenge | None]:
+        key = await self._table.begun(tenant, link_id) if is_conversation_id(link_id) else None
+        return key, None if key is None else (await self._accounts.load(key)).state.challenge(link_id)
 
     async def _around(self, tenant: str, one: LinkedEnd, one_key: str, other: LinkedEnd, other_key: str) -> Around:
         beginner = await self._table.standing(tenant, one, one_key)
-        return Around(self._policy, beginner, await self._table.standing(tenant, other, other_key))
+        return Around(self.policy(tenant), beginner, await self._table.standing(tenant, other, other_key))
 
-    async def _change(self, tenant: str, key: str, decide: Callable[[Account], Decision]) -> Decision:
-        async def later(state: Account) -> Decision:
-            return decide(state)
+    def _told(self, end: End, outcome: str, reason: str = "") -> None:
+        self._signals.tell("link_attempt", end.channel, outcome, reason)
 
-        return await self._change_later(tenant, key, later)
 
-    async def _change_later(self, tenant: str, key: str, decide: Callable[[Account], Awaitable[Decision]]) -> Decision:
-        for _ in range(MAX_TRIES):
-            state, at = await self._load(key)
-            decision = await decide(state)
-            if await self._append(tenant, key, at, decision):
-                return decision
-        raise Unavailable("Others change the same account; try again.")
+def shown_of(answer: Answer) -> Shown:
+    """What a stored answer of `present` says."""
+    ends = tuple(LinkedEnd(*each) for each in answer.body[ENDS])
+    return Shown(answer.body["id"], answer.body["consentDigest"], ends, answer)
 
-    async def _load(self, key: str) -> tuple[Account, int]:
-        head = await self._store.head(f"{STREAM}{key}")
-        if head is None:
-            return INITIAL, 0
-        events = await self._store.read_for_fold(head.id, 0, MAX_EVENTS)
-        return reduce(ACCOUNT_KIND.fold, events, INITIAL), events[-1].seq
 
-    async def _append(self, tenant: str, key: str, at: int, decision: Decision) -> bool:
-        """Whether the decision is stored; raises its refusal behind it."""
-        if decision.events:
-            rows = rows_of(decision, self._new_id).rows
-            creation = None if at else Creation(ACCOUNT, tenant, RETENTION_DAYS)
-            try:
-                (outcome,) = await self._store.append([Append(f"{STREAM}{key}", at, rows, create=creation)])
-            except Conflict:
-                return False
-            if outcome.kind != "appended":
-                return False
-        if decision.refusal is not None:
-            raise decision.refusal
-        return True
+def gone_of(answer: Answer) -> Gone:
+    """What a stored answer of `unlink` says."""
+    account, *end = answer.body[ENDED]
+    return Gone(account, LinkedEnd(*end), answer)
+
+
+def told(answer: Answer, **instead: Any) -> Answer:
+    """A stored answer for its caller: without what is only for us, and with something else."""
+    body = {name: value for name, value in answer.body.items() if name not in (ENDED, ENDS)}
+    return replace(answer, body={**body, **instead})
+
+
+def _reasons(decision: Decision) -> list[str]:
+    return [new.event.reason for new in decision.events if isinstance(new.event, LinkFailed | LinkVoided)]

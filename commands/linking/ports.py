@@ -22,6 +22,10 @@ class LinkHashes(Protocol):
         """A code in its one form, as 64 hex digits."""
         ...
 
+    def code_bits(self, tenant: str, link_id: str) -> int:
+        """The bits of a link's code: the same each time, so that nothing has to store it."""
+        ...
+
     def own_key(self, tenant: str, channel: str, native_id: str) -> int:
         """The bits of the isolation key that is the end's own."""
         ...
@@ -36,6 +40,14 @@ class LinkTable(Protocol):
 
     async def begun(self, tenant: str, link_id: str) -> str | None:
         """The account in whose stream that link began and has not ended."""
+        ...
+
+    async def tenant_of(self, link_id: str) -> str | None:
+        """The tenant of a link that has begun, neither ended nor expired."""
+        ...
+
+    async def holder(self, tenant: str, link_id: str) -> str | None:
+        """The account that has the link."""
         ...
 
     async def pending(self, tenant: str) -> int:

@@ -15,6 +15,8 @@ from ...domain.errors import MinutebookError
 from ..settings_channels import ChannelSettings
 from .plain import PlainV1, plain_payloads
 
+WEB_CAN = Can(push=True, keys=True, receipts=True, look_up=True)
+
 
 class WebChannel:
     """`[channels.<name>]` of kind web. Nothing comes in over it: who is signed in uses the routes of conversations."""
@@ -27,7 +29,7 @@ class WebChannel:
     def __init__(self, name: str, settings: ChannelSettings, rows: InboxRows) -> None:
         self.name = name
         self.tenant = settings.tenant
-        self.can = Can(push=True, keys=True, receipts=True, look_up=True)
+        self.can = WEB_CAN
         self._rows = rows
 
     async def open(self) -> None:

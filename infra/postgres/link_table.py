@@ -18,6 +18,8 @@ from .reads import fetch
 
 _WAITING = "SELECT c.account FROM minutebook.link_challenges c WHERE c.tenant = %s AND c.code = %s"
 _BEGUN = "SELECT c.account FROM minutebook.link_challenges c WHERE c.tenant = %s AND c.link_id = %s"
+_TENANT = "SELECT c.tenant FROM minutebook.link_challenges c WHERE c.link_id = %s AND c.expires_at > clock_timestamp()"
+_HOLDER = "SELECT i.holder FROM minutebook.linked_identities i WHERE i.tenant = %s AND i.link_id = %s"
 _PENDING = "SELECT count(*) FROM minutebook.link_challenges c WHERE c.tenant = %s AND c.expires_at > clock_timestamp()"
 _STANDING = """
 SELECT coalesce(i.holder, ''), coalesce(i.left_account, ''), i.free_at,
@@ -58,6 +60,16 @@ class PostgresLinkTable:
     async def begun(self, tenant: str, link_id: str) -> str | None:
         """See LinkTable.begun."""
         rows = await fetch(self._pool, _BEGUN, (tenant, link_id))
+        return rows[0][0] if rows else None
+
+    async def tenant_of(self, link_id: str) -> str | None:
+        """See LinkTable.tenant_of."""
+        rows = await fetch(self._pool, _TENANT, (link_id,))
+        return rows[0][0] if rows else None
+
+    async def holder(self, tenant: str, link_id: str) -> str | None:
+        """See LinkTable.holder."""
+        rows = await fetch(self._pool, _HOLDER, (tenant, link_id))
         return rows[0][0] if rows else None
 
     async def pending(self, tenant: str) -> int:

@@ -2929,6 +2929,21 @@ WITH (fillfactor='70');
 
 ALTER TABLE minutebook.channel_sessions OWNER TO minutebook_owner;
 
+-- Name: claim_snapshots; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.claim_snapshots (
+    tenant text NOT NULL,
+    account text NOT NULL,
+    issuer text NOT NULL,
+    sub text NOT NULL,
+    claims jsonb NOT NULL,
+    taken_at timestamp with time zone NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
+);
+
+ALTER TABLE minutebook.claim_snapshots OWNER TO minutebook_owner;
+
 -- Name: continuations; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.continuations (
@@ -3291,6 +3306,20 @@ CREATE TABLE minutebook.link_challenges (
 );
 
 ALTER TABLE minutebook.link_challenges OWNER TO minutebook_owner;
+
+-- Name: link_sign_ins; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.link_sign_ins (
+    hash text NOT NULL,
+    tenant text NOT NULL,
+    link_id text NOT NULL,
+    issuer text NOT NULL,
+    verified jsonb,
+    expires_at timestamp with time zone NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
+);
+
+ALTER TABLE minutebook.link_sign_ins OWNER TO minutebook_owner;
 
 -- Name: link_wrongs; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
@@ -3715,6 +3744,11 @@ ALTER TABLE ONLY minutebook.channel_pauses
 ALTER TABLE ONLY minutebook.channel_sessions
     ADD CONSTRAINT channel_sessions_pkey PRIMARY KEY (tenant, scope);
 
+-- Name: claim_snapshots claim_snapshots_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.claim_snapshots
+    ADD CONSTRAINT claim_snapshots_pkey PRIMARY KEY (tenant, account);
+
 -- Name: continuations continuations_handle; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.continuations
@@ -3839,6 +3873,11 @@ ALTER TABLE ONLY minutebook.link_challenges
 
 ALTER TABLE ONLY minutebook.link_challenges
     ADD CONSTRAINT link_challenges_pkey PRIMARY KEY (link_id);
+
+-- Name: link_sign_ins link_sign_ins_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.link_sign_ins
+    ADD CONSTRAINT link_sign_ins_pkey PRIMARY KEY (hash);
 
 -- Name: link_wrongs link_wrongs_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
@@ -3998,6 +4037,10 @@ CREATE INDEX bulk_plans_open ON minutebook.bulk_plans USING btree (state, expire
 -- Name: channel_sessions_used; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX channel_sessions_used ON minutebook.channel_sessions USING brin (used_at);
+
+-- Name: claim_snapshots_expires; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX claim_snapshots_expires ON minutebook.claim_snapshots USING btree (expires_at);
 
 -- Name: continuations_by_tenant; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -4162,6 +4205,14 @@ CREATE INDEX link_challenges_of ON minutebook.link_challenges USING btree (strea
 -- Name: link_challenges_pending; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX link_challenges_pending ON minutebook.link_challenges USING btree (tenant, expires_at);
+
+-- Name: link_sign_ins_expires; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX link_sign_ins_expires ON minutebook.link_sign_ins USING btree (expires_at);
+
+-- Name: link_sign_ins_link; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX link_sign_ins_link ON minutebook.link_sign_ins USING btree (link_id);
 
 -- Name: link_wrongs_until; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -5163,6 +5214,34 @@ GRANT UPDATE(conversation_id) ON TABLE minutebook.channel_sessions TO minutebook
 
 GRANT UPDATE(used_at) ON TABLE minutebook.channel_sessions TO minutebook_app;
 
+-- Name: TABLE claim_snapshots; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE minutebook.claim_snapshots TO minutebook_app;
+
+-- Name: COLUMN claim_snapshots.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.claim_snapshots TO minutebook_auditor;
+
+-- Name: COLUMN claim_snapshots.account; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(account) ON TABLE minutebook.claim_snapshots TO minutebook_auditor;
+
+-- Name: COLUMN claim_snapshots.issuer; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(issuer) ON TABLE minutebook.claim_snapshots TO minutebook_auditor;
+
+-- Name: COLUMN claim_snapshots.taken_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(taken_at) ON TABLE minutebook.claim_snapshots TO minutebook_auditor;
+
+-- Name: COLUMN claim_snapshots.expires_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(expires_at) ON TABLE minutebook.claim_snapshots TO minutebook_auditor;
+
+-- Name: COLUMN claim_snapshots.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.claim_snapshots TO minutebook_auditor;
+
 -- Name: TABLE continuations; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT,INSERT,DELETE ON TABLE minutebook.continuations TO minutebook_app;
@@ -5534,6 +5613,30 @@ GRANT SELECT(account) ON TABLE minutebook.link_challenges TO minutebook_auditor;
 -- Name: COLUMN link_challenges.expires_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT(expires_at) ON TABLE minutebook.link_challenges TO minutebook_auditor;
+
+-- Name: TABLE link_sign_ins; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT,DELETE ON TABLE minutebook.link_sign_ins TO minutebook_app;
+
+-- Name: COLUMN link_sign_ins.tenant; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(tenant) ON TABLE minutebook.link_sign_ins TO minutebook_auditor;
+
+-- Name: COLUMN link_sign_ins.link_id; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(link_id) ON TABLE minutebook.link_sign_ins TO minutebook_auditor;
+
+-- Name: COLUMN link_sign_ins.issuer; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(issuer) ON TABLE minutebook.link_sign_ins TO minutebook_auditor;
+
+-- Name: COLUMN link_sign_ins.expires_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(expires_at) ON TABLE minutebook.link_sign_ins TO minutebook_auditor;
+
+-- Name: COLUMN link_sign_ins.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.link_sign_ins TO minutebook_auditor;
 
 -- Name: TABLE link_wrongs; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

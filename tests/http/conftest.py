@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from link_world import LinkWorld, config
 from live_server import LiveServer
+from oidc_provider import OidcProvider
+from outside import serving
 from scratch import SCRATCH
 
 CONFIG = """
@@ -63,4 +66,12 @@ def paceless(new_data_dir: Callable[[], Path]) -> Iterator[LiveServer]:
     """As `server`, where runs may call their tools as often as they like."""
     with LiveServer(new_data_dir(), config=CONFIG + PACELESS) as running:
         yield running
+        running.assert_no_token_in_logs()
+
+
+@pytest.fixture(scope="session")
+def world(new_data_dir: Callable[[], Path]) -> Iterator[LinkWorld]:
+    """A server with channels, and an identity provider whose tokens it takes."""
+    with serving(OidcProvider()) as provider, LiveServer(new_data_dir(), config=config(provider)) as running:
+        yield LinkWorld(running, provider)
         running.assert_no_token_in_logs()

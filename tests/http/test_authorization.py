@@ -33,6 +33,13 @@ TALK = "/v1/conversations/{conversation_id}"
 
 OPS = "/v1/ops/deliveries"
 
+LINKS = "/v1/links"
+
+SIGN_IN = f"{LINKS}/oidc/{{issuer}}"
+
+PAGE = "page"
+"""A refusal for browsers of people without a token: one page, whoever it is."""
+
 CONTINUATION = "/v1/continuations/{token}"
 BULK = "/v1/ops/bulk"
 
@@ -117,6 +124,17 @@ TABLE: dict[tuple[str, str], str] = {
         f"{CHANNEL}/inbound",
     ): "401 401 401 401 401 401 401 401 401 401 401 401 401 401",  # a token proves nothing there
     ("POST", f"{CHANNEL}/receipts"): "401 401 401 401 401 401 401 401 401 401 401 401 401 401",
+    ("GET", "/v1/channels"): "401 200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("GET", LINKS): "401 200 200 200 200 200 200 200 200 200 200 200 200 200",
+    ("POST", LINKS): "401 invalid invalid invalid invalid invalid invalid 403 403 403 403 invalid cli invalid",
+    ("POST", f"{LINKS}/present"): "401 404 404 404 404 404 404 403 403 403 403 404 cli 404",
+    ("POST", f"{LINKS}/{{link_id}}/confirm"): "401 404 404 404 404 404 404 403 403 403 403 404 cli 404",
+    ("PATCH", f"{LINKS}/{{link_id}}"): "401 404 404 404 404 404 404 403 403 403 403 404 cli 404",
+    ("DELETE", f"{LINKS}/{{link_id}}"): "401 404 404 404 404 404 404 403 403 403 403 404 cli 404",
+    ("GET", f"{SIGN_IN}/start"): "page page page page page page page page page page page page page page",
+    ("GET", f"{SIGN_IN}/callback"): "page page page page page page page page page page page page page page",
+    ("GET", f"{SIGN_IN}/consent"): "page page page page page page page page page page page page page page",
+    ("POST", f"{SIGN_IN}/consent"): "page page page page page page page page page page page page page page",
     ("POST", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
     ("DELETE", "/v1/session"): "401 204 204 204 204 204 204 204 204 204 204 204 204 204",
     ("GET", "/v1/openapi.json"): "401 200 200 200 200 200 200 200 200 200 200 200 200 200",
@@ -154,6 +172,10 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/bridge/bye"): {"reason": "finished"},
     ("POST", f"{CHANNEL}/inbound"): {"from": "ann", "messageId": "m1", "text": "hello"},
     ("POST", f"{CHANNEL}/receipts"): {"receipts": []},
+    ("POST", LINKS): {"channel": "tg", "mechanism": "code"},
+    ("POST", f"{LINKS}/present"): {"code": "WRNG0000"},
+    ("POST", f"{LINKS}/{{link_id}}/confirm"): {"consentDigest": "0a", "push": "off"},
+    ("PATCH", f"{LINKS}/{{link_id}}"): {"push": "off"},
     **{("POST", f"{OPS}/{{delivery_id}}/{verb}"): {"reason": "mended"} for verb in ("replay", "revoke", "purge")},
     **{("POST", f"/v1/ops/channels/{{channel}}/{verb}"): {"reason": "mended"} for verb in ("pause", "resume")},
     ("POST", BULK): {"action": "revoke", "filter": {"channel": "none"}, "reason": "mended"},
@@ -167,6 +189,8 @@ UNKNOWN = {
     "ref": 9_999_999,
     "approval_id": "01J00000000000000000000000",
     "delivery_id": "deli" * 6 + "aa",
+    "link_id": "link" * 6 + "aa",
+    "issuer": "corp",
     "token": "t0ken" * 8,
     "channel": "none",
     "plan_id": "01J00000000000000000000001",
@@ -284,6 +308,9 @@ def test_who_may_call(server: LiveServer, scene: Scene, method: str, path: str) 
         here = make_scene(server) if (method, path) in ENDS_THE_SCENE and word.startswith("2") else scene
         before = here.seq()
         response = here.send(method, path, caller)
+        if word == PAGE:
+            assert (response.status_code, response.headers["content-type"][:9]) == (400, "text/html"), caller
+            continue
         code = CODES.get(word, word)
         status = int(word) if word.isdigit() else STATUS[code]
         assert response.status_code == status, f"{caller}: {response.status_code} {response.text}"
@@ -414,6 +441,8 @@ def test_a_token_that_acts_for_somebody_is_for_conversations_alone(server: LiveS
                 assert answer.status_code == (200 if method == "GET" else 403), (method, path)
             elif path.startswith(CHANNEL):
                 assert answer.status_code == 401, (method, path)
+            elif path.startswith(SIGN_IN):
+                assert answer.status_code == 400, (method, path)
             elif path in OPEN_TO_DELEGATES:
                 assert answer.is_success, (method, path, answer.text)
             else:

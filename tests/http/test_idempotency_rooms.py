@@ -148,7 +148,7 @@ def test_every_keyed_command_is_among_them(server: LiveServer) -> None:
         operation["operationId"]
         for url, path in document["paths"].items()
         # Those are in test_conversations.py, test_ops_deliveries.py and test_background.py.
-        if not url.startswith(("/v1/conversations", "/v1/ops", "/v1/continuations"))
+        if not url.startswith(("/v1/conversations", "/v1/ops", "/v1/continuations", "/v1/links"))
         for operation in path.values()
         if any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ()))
     }

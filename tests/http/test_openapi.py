@@ -27,7 +27,7 @@ from talks import ask, start
 TWO_GOOD = {"registerRun": ["200", "201"], "startConversation": ["200", "201"], "takeInbound": ["200", "202"]}
 """Operations that find or make, and the one whose answer is what a platform wants."""
 
-METHODS = {"get", "put", "post", "delete"}
+METHODS = {"get", "put", "post", "patch", "delete"}
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,10 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
     }
     assert {name: reference.rpartition("/")[2] for name, reference in bodies.items()} == {
         "openRoom": "OpenRoom",
+        "beginLink": "BeginLink",
+        "presentLink": "PresentCode",
+        "confirmLink": "ConfirmLink",
+        "changePush": "ChangePush",
         "postMessage": "PostMessage",
         "putMember": "MemberRole",
         "closeRoom": "CloseRoom",

@@ -84,7 +84,7 @@ async def test_an_identity_that_two_confirm_at_once_has_one_account(database: An
             *(made.linking.confirm(page, link, digest, "all", SERVER) for page, link, digest in consents),
             return_exceptions=True,
         )
-        assert sorted(type(each).__name__ for each in outcomes) == ["NoneType", "NotVisible", "NotVisible"]
+        assert sorted(type(each).__name__ for each in outcomes) == ["Answer", "NotVisible", "NotVisible"]
         linked = [page.account for page, _, _ in consents if await made.linking.links(page)]
         assert linked == [(await made.chat("1")).account]
 

@@ -38,6 +38,7 @@ class Office:
             self.now,
             ulid_now,
             secrets.randbits,
+            failing_s=0.0,
         )
 
     def now(self) -> datetime:

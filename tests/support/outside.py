@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
@@ -89,6 +89,9 @@ def huge(_request: Request, honest: Callable[[], Reply]) -> Reply:
     return Reply(honest().status, b'"' + b"x" * (40 << 20) + b'"')
 
 
+Kind = TypeVar("Kind", bound="Outside")
+
+
 class Outside:
     """A server. `mischief` is used up by the requests that `troubles` picks (all by default), in their order."""
 
@@ -153,7 +156,7 @@ def _json(code: int, document: Any) -> Reply:
 
 
 @contextlib.contextmanager
-def serving(outside: Outside) -> Generator[Outside]:
+def serving(outside: Kind) -> Generator[Kind]:
     """Serve it on a free port of this machine."""
 
     class Handler(BaseHTTPRequestHandler):
