@@ -28,8 +28,9 @@ from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.postgres.delivery_board import PostgresBoard
 from ..infra.postgres.delivery_bulk import PostgresBulk
 from ..infra.postgres.delivery_payloads import PostgresPayloads
-from ..infra.postgres.delivery_rows import PostgresDeliveryRows, PostgresHeads
+from ..infra.postgres.delivery_rows import PostgresDeliveryRows
 from ..infra.postgres.pool import Pool
+from ..infra.postgres.shared_looks import PostgresHeads, PostgresSealed
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
 from .bounds import now
@@ -78,6 +79,7 @@ async def operating_of(
         rows,
         PostgresHeads(rows),
         payloads,
+        PostgresSealed(payloads),
         payload_codec(settings, no_redaction),  # nothing is encoded here
         {},
         terms,

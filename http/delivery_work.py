@@ -30,8 +30,9 @@ from ..infra.postgres.delivery_board import PostgresBoard
 from ..infra.postgres.delivery_bulk import PostgresBulk
 from ..infra.postgres.delivery_gates import PostgresGates
 from ..infra.postgres.delivery_payloads import PostgresPayloads
-from ..infra.postgres.delivery_rows import PostgresDeliveryRows, PostgresHeads
+from ..infra.postgres.delivery_rows import PostgresDeliveryRows
 from ..infra.postgres.pool import make_pool
+from ..infra.postgres.shared_looks import PostgresHeads, PostgresSealed
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
 from .delivery_terms import terms_of
@@ -96,6 +97,7 @@ async def delivery_work(
         rows,
         PostgresHeads(rows),
         payloads,
+        PostgresSealed(payloads),
         codec,
         channels,
         terms_of(settings),

@@ -7,7 +7,6 @@ version, 16 characters that name the payload key, 12 bytes of nonce, 48 of AES-2
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +58,8 @@ class PayloadCodec:
         """The payload as it is kept, and the paths of what was taken out of it, such as `$[0].text`. The address is
         left as it is: without it nothing can be sent."""
         parts = [self._redact(part)[0] for part in payload.parts]
+        if all(after == before for after, before in zip(parts, payload.parts, strict=True)):
+            return payload, []
         paths = [path for path, _ in zip(_changed(list(payload.parts), parts, "$"), range(MAX_PATHS), strict=False)]
         return (Payload(payload.address, tuple(parts)), paths) if paths else (payload, [])
 
@@ -114,7 +115,7 @@ class PayloadCodec:
 
     def _wrapping(self, kid: str, bound: Bound) -> bytes:
         """One for each delivery, so that the nonces of all of them never come near the bound of one key."""
-        return hmac.new(self._keys[kid], _associated("wrap", bound), hashlib.sha256).digest()
+        return hmac.digest(self._keys[kid], _associated("wrap", bound), "sha256")
 
 
 def _associated(purpose: str, bound: Bound) -> bytes:

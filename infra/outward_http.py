@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.utils
 import ipaddress
 import socket
@@ -20,6 +21,10 @@ MAX_CONNECTIONS = 20
 
 MAX_RETRY_AFTER_S = 3600
 """A longer Retry-After is taken for this."""
+
+DRAINED_BYTES = 4096
+DRAIN_S = 0.5
+"""A body that nobody wants is read where it is so short and comes so fast, for the next call on its connection."""
 
 AGAIN = frozenset({408, 425, 429})
 """Client errors that pass by themselves; so do all of 500 and above."""
@@ -46,10 +51,14 @@ class OutwardClient:
     public addresses are connected to, and only by https. Proxies of the environment are not used: what is behind one
     could not be checked."""
 
-    def __init__(self, timeout_s: float, *, allow_private: bool, max_connections: int = MAX_CONNECTIONS) -> None:
+    def __init__(
+        self, timeout_s: float, *, allow_private: bool, max_connections: int = MAX_CONNECTIONS, keep_s: float = 0
+    ) -> None:
+        """keep_s: how long a connection is kept for another call; only where the same call twice does no harm."""
         self._timeout_s = timeout_s
+        self._keeps = keep_s > 0
         self._client = httpx.AsyncClient(
-            transport=_Checked(allow_private=allow_private, max_connections=max_connections),
+            transport=_Checked(allow_private=allow_private, max_connections=max_connections, keep_s=keep_s),
             timeout=timeout_s,
             follow_redirects=False,
             trust_env=False,
@@ -112,6 +121,8 @@ class OutwardClient:
                 try:
                     is_wanted = max_bytes > 0 and answer.status_code < only_below
                     body = await read_bounded(answer, max_bytes) if is_wanted else b""
+                    if self._keeps and not is_wanted:
+                        await _drained(answer)
                     return Answer(answer.status_code, body, answer.headers)
                 finally:
                     await answer.aclose()
@@ -125,6 +136,17 @@ class OutwardClient:
             raise Refused("answer_too_large") from None
         except httpx.RequestError:
             raise (MaybeSent("connection_lost") if is_written else TryAgain("unreachable")) from None
+
+
+async def _drained(answer: httpx.Response) -> None:
+    """Read a short body that nobody wants, without which a connection is of no further use; nothing hangs on it."""
+    length = answer.headers.get("content-length", "")
+    if not (length.isascii() and length.isdecimal() and len(length) < 6 and int(length) <= DRAINED_BYTES):
+        return
+    with contextlib.suppress(TimeoutError, httpx.RequestError):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in answer.aiter_raw():
+                pass
 
 
 def _classify(answer: Answer) -> None:
@@ -160,11 +182,15 @@ class _Checked(httpx.AsyncBaseTransport):
     """Resolves a name once, checks what it means, and connects to exactly that: a name that means something else a
     moment later (DNS rebinding) changes nothing."""
 
-    def __init__(self, *, allow_private: bool, max_connections: int) -> None:
+    def __init__(self, *, allow_private: bool, max_connections: int, keep_s: float) -> None:
         self._allow_private = allow_private
         # A connection that is kept may be closed by the other side at the moment of its next use, and then nobody knows
         # what became of the request.
-        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=0)
+        limits = httpx.Limits(
+            max_connections=max_connections,
+            max_keepalive_connections=max_connections if keep_s else 0,
+            keepalive_expiry=keep_s,
+        )
         self._inner = httpx.AsyncHTTPTransport(trust_env=False, limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 
 
 def tenant_hmac(server_key: bytes, use: str, tenant: str, message: bytes) -> bytes:
     """32 bytes of an HMAC-SHA-256 under the key of that use and tenant. use: names what the hash is for, such as
     `linking` and, on a line of its own, `code`."""
-    key = hmac.new(server_key, f"{use}\n{tenant}".encode(), hashlib.sha256).digest()
-    return hmac.new(key, message, hashlib.sha256).digest()
+    return hmac.digest(hmac.digest(server_key, f"{use}\n{tenant}".encode(), "sha256"), message, "sha256")

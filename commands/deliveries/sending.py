@@ -25,7 +25,7 @@ from ..ports import Append, EventStore, StoredEvent
 from ..signals import SILENCE, Signals
 from .kind import NewId, folded, rows_of, stream_of
 from .planning import ChannelTerms, Terms
-from .ports import Codec, Due, Payload, Payloads, Permit, Rows, Unreadable
+from .ports import Bound, Codec, Due, Encoded, Payload, Payloads, Permit, Rows, Unreadable
 
 MAX_TRIES = 8
 """Times that an end is decided again because somebody appended first."""
@@ -43,11 +43,19 @@ Draw = Callable[[], float]
 """Uniform in [0, 1)."""
 
 
+class Sealed(Protocol):
+    """Payloads at rest, one at a time."""
+
+    async def of(self, key: str) -> tuple[Bound, Encoded] | None:
+        """Of a delivery, by its id; None where there is none."""
+        ...
+
+
 class Heads(Protocol):
     """The newest version of a stream."""
 
-    async def of(self, stream_id: int) -> int | None:
-        """None where it is gone."""
+    async def of(self, key: int) -> int | None:
+        """Of a stream, by its id; None where it is gone."""
         ...
 
 
@@ -58,6 +66,7 @@ class Means(Struct, frozen=True):
     rows: Rows
     heads: Heads
     payloads: Payloads
+    sealed: Sealed
     codec: Codec
     channels: Mapping[str, Channel]
     terms: Terms
@@ -173,7 +182,7 @@ class Sender:
 
     async def _payload(self, at: At, part: int) -> tuple[Payload, int]:
         """The payload and the version of its form. Raises Unreadable."""
-        found = (await self._means.payloads.get([at.due.delivery_id])).get(at.due.delivery_id)
+        found = await self._means.sealed.of(at.due.delivery_id)
         if found is None:
             raise Unreadable(GONE)
         bound, encoded = found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,7 +22,12 @@ GATEWAY = frozenset({502, 504})
 
 
 class Caller:
-    """What channels that call somebody by HTTP have in common. `open` before the first call, `close` at the end."""
+    """What channels that call somebody by HTTP have in common. `open` before the first call, `close` at the end.
+
+    keep_s: how long a connection is kept for the next call.
+    """
+
+    keep_s: ClassVar[float] = 0
 
     def __init__(self, name: str, settings: ChannelSettings, can: Can) -> None:
         self.name = name
@@ -38,6 +43,7 @@ class Caller:
                 self._settings.attempt_timeout_s,
                 allow_private=self._settings.allow_loopback,
                 max_connections=MAX_CONNECTIONS,
+                keep_s=self.keep_s,
             )
 
     async def close(self) -> None:

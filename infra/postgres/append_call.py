@@ -28,6 +28,10 @@ _SQL_PLAIN = b"SELECT minutebook.append_plain_v1($1::text[], $2::bigint[], $3::i
 _SQL_FENCED = (
     b"SELECT minutebook.append_fenced_v1($1::text[], $2::bigint[], $3::integer, $4::json, $5::json, $6::boolean)"
 )
+_SQL_NEW = (
+    b"SELECT minutebook.append_new_v1($1::text[], $2::text[], $3::text[], $4::integer[], $5::integer, $6::json,"
+    b" $7::boolean)"
+)
 _IS_OURS = (
     "SELECT e.seq FROM minutebook.streams s JOIN minutebook.events e ON e.stream_id = s.id"
     " WHERE s.name = %s AND e.seq = %s AND e.id = %s"
@@ -72,6 +76,10 @@ async def send(session: DirectSession, items: Sequence[Append], *, notify: bool)
         if len(items) == 1 and items[0].fence is None and _is_short(items[0]):
             return [await _send_one(session, items[0], notify=notify)]
         outcomes = await _send_plain(session, items, notify=notify)
+        if outcomes is not None:
+            return outcomes
+    elif len(items) > 1 and all(_is_new(item) for item in items):
+        outcomes = await _send_new(session, items, notify=notify)
         if outcomes is not None:
             return outcomes
     return await _send_any(session, items, notify=notify)
@@ -171,9 +179,8 @@ async def _send_plain(session: DirectSession, items: Sequence[Append], *, notify
             event.i = place
             event.k = k
         events += run.events
-    names = ",".join('"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in runs)
     firsts = ",".join(str(run.first) for run in runs.values())
-    batch = (f"{{{names}}}".encode(), f"{{{firsts}}}".encode(), b"%d" % len(events), _ENCODER.encode(events))
+    batch = (_array(runs), f"{{{firsts}}}".encode(), b"%d" % len(events), _ENCODER.encode(events))
     told = b"t" if notify else b"f"
     if fences:
         places = {name: place for place, name in enumerate(runs, 1)}
@@ -181,6 +188,34 @@ async def _send_plain(session: DirectSession, items: Sequence[Append], *, notify
         answer = await session.call(b"append_fenced", _SQL_FENCED, (*batch, _ENCODER.encode(rows), told))
     else:
         answer = await session.call(b"append_plain", _SQL_PLAIN, (*batch, told))
+    return None if answer is None else _outcomes(runs.values(), answer.split("\n"), len(items))
+
+
+async def _send_new(session: DirectSession, items: Sequence[Append], *, notify: bool) -> list[Outcome] | None:
+    """The set-wise path of new streams; None where it was not taken, because a name is taken or stands here twice."""
+    runs = {item.stream: _Run(0, list(item.events), [(n, len(item.events))]) for n, item in enumerate(items)}
+    if len(runs) < len(items):
+        return None
+    events: list[EventRow] = []
+    for place, run in enumerate(runs.values(), 1):
+        for k, event in enumerate(run.events, 1):
+            event.i = place
+            event.k = k
+        events += run.events
+    made = [item.create for item in items if item.create is not None]
+    batch = (
+        _array(runs),
+        _array(each.kind for each in made),
+        _array(each.tenant for each in made),
+        f"{{{','.join(str(each.retention_days) for each in made)}}}".encode(),
+        b"%d" % len(events),
+        _ENCODER.encode(events),
+        b"t" if notify else b"f",
+    )
+    try:
+        answer = await session.call(b"append_new", _SQL_NEW, batch)
+    except psycopg.errors.UniqueViolation:
+        return None  # somebody took a name at the same moment; nothing was stored
     return None if answer is None else _outcomes(runs.values(), answer.split("\n"), len(items))
 
 
@@ -243,6 +278,19 @@ def _is_plain(item: Append) -> bool:
     if item.key is not None or item.create is not None or item.seal or not item.events:
         return False
     return item.fence is None or item.fence.stream is None
+
+
+def _is_new(item: Append) -> bool:
+    """Whether it may go the set-wise way of new streams."""
+    if item.create is None or item.expected or not item.events:
+        return False
+    return item.key is None and not item.seal and item.fence is None
+
+
+def _array(texts: Iterable[str]) -> bytes:
+    """Texts as PostgreSQL writes an array of them."""
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return ("{" + ",".join('"' + text + '"' for text in quoted) + "}").encode()
 
 
 def _is_short(item: Append) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -133,34 +132,3 @@ class PostgresDeliveryRows:
 def _looked(rows: list[Any]) -> Look:
     now = rows[0][0] if rows else datetime.now(UTC)
     return Look(now, [Due(*row[1:]) for row in rows], None)
-
-
-class PostgresHeads:
-    """Heads of commands/deliveries/sending.py: those that ask while a look is under way share the next one."""
-
-    def __init__(self, rows: PostgresDeliveryRows) -> None:
-        self._rows = rows
-        self._asked: dict[int, asyncio.Future[int | None]] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    async def of(self, stream_id: int) -> int | None:
-        """See Heads.of. The look begins after this call."""
-        future = self._asked.get(stream_id)
-        if future is None:
-            future = self._asked[stream_id] = asyncio.get_running_loop().create_future()
-        if self._task is None:
-            self._task = asyncio.create_task(self._look())
-        return await asyncio.shield(future)
-
-    async def _look(self) -> None:
-        while self._asked:
-            asked, self._asked = self._asked, {}
-            try:
-                versions = await self._rows.versions(list(asked))
-            except Exception as error:  # noqa: BLE001 - whoever asked is told
-                for future in asked.values():
-                    future.set_exception(error)
-                continue
-            for stream_id, future in asked.items():
-                future.set_result(versions.get(stream_id))
-        self._task = None

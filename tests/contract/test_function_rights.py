@@ -30,6 +30,7 @@ FIXED = "search_path=pg_catalog, pg_temp"
 CALLERS = {
     "append_one_v2": {"app"},
     "append_fenced_v1": {"app"},
+    "append_new_v1": {"app"},
     "append_plain_v1": {"app"},
     "append_v1": {"app"},
     "lease_take_v1": {"app"},
@@ -64,6 +65,7 @@ CALLERS = {
 DEFINERS = {
     "append_fenced_v1",
     "append_one_v2",
+    "append_new_v1",
     "append_plain_v1",
     "append_v1",
     "lease_take_v1",

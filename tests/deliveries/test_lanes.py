@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -334,5 +335,31 @@ def test_nothing_of_a_delivery_in_the_log_names_anybody(database: Any, receiver:
             assert "canary" not in str(logged(database, delivery_id))
             with database.connect("auditor") as auditor:
                 assert "canary" not in str(auditor.execute("SELECT * FROM minutebook.deliveries").fetchall())
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"x" * 5000])
+def test_sends_to_one_webhook_share_a_connection_where_its_answers_are_short(database: Any, body: bytes) -> None:
+    async def scenario() -> None:
+        calls: list[int] = []
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            calls.append(0)
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while head := await reader.readuntil(b"\r\n\r\n"):
+                    await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+                    calls[-1] += 1
+                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        async with desk_of(database.url(), {"hook": webhook("hook", url)}, lanes=1) as desk:
+            await desk.planner.plan([wanted() for _ in range(4)])
+            await desk.drain()
+            assert set(states(database).values()) == {"accepted"}
+            assert calls == ([4] if len(body) < 4096 else [1] * 4)
+        server.close()
 
     asyncio.run(scenario())

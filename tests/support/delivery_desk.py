@@ -41,8 +41,9 @@ from minutebook.infra.postgres.delivery_board import PostgresBoard
 from minutebook.infra.postgres.delivery_bulk import PostgresBulk
 from minutebook.infra.postgres.delivery_gates import PostgresGates
 from minutebook.infra.postgres.delivery_payloads import PostgresPayloads
-from minutebook.infra.postgres.delivery_rows import PostgresDeliveryRows, PostgresHeads
+from minutebook.infra.postgres.delivery_rows import PostgresDeliveryRows
 from minutebook.infra.postgres.pool import make_pool
+from minutebook.infra.postgres.shared_looks import PostgresHeads, PostgresSealed
 from minutebook.infra.postgres.store import PostgresStore
 from minutebook.infra.settings_channels import ChannelSettings
 from msgspec.structs import replace
@@ -102,6 +103,7 @@ class Desk:
             self.rows,
             PostgresHeads(self.rows),
             self.payloads,
+            PostgresSealed(self.payloads),
             self.codec,
             channels,
             lambda _name: terms,

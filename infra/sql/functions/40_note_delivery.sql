@@ -7,20 +7,21 @@ DECLARE
     v_order text;
 BEGIN
     IF NEW.type = 'delivery_planned' THEN
-        IF NEW.seq <> 1 OR NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'delivery') THEN
+        IF NEW.seq <> 1 THEN
             RETURN NULL;
         END IF;
         v_order := p ->> 'order';
         INSERT INTO minutebook.deliveries (stream_id, id, tenant, channel, destination, lane, state, due_at, blocked,
             order_key, order_until, conversation_id, run_id, correlation_id, expires_at, codec, codec_version, planned_at,
             updated_at, recipient)
-        VALUES (NEW.stream_id, p ->> 'deliveryId', p ->> 'tenant', p ->> 'channel', p ->> 'destination', p ->> 'lane',
+        SELECT s.id, p ->> 'deliveryId', p ->> 'tenant', p ->> 'channel', p ->> 'destination', p ->> 'lane',
             'planned', (p ->> 'dueAt')::timestamptz,
             v_order IS NOT NULL AND EXISTS (SELECT FROM minutebook.deliveries d
                 WHERE d.order_key = v_order AND d.ended_at IS NULL),
             v_order, (p ->> 'orderUntil')::timestamptz, p ->> 'conversationId', p ->> 'runId', p ->> 'correlationId',
             (p ->> 'expiresAt')::timestamptz, p ->> 'codec', (p ->> 'codecVersion')::integer, NEW.ts, NEW.ts,
-            p ->> 'recipient');
+            p ->> 'recipient'
+        FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'delivery';
         RETURN NULL;
     ELSIF NEW.type = 'attempt_started' THEN
         UPDATE minutebook.deliveries d SET state = 'attempting', attempts = (p ->> 'n')::integer,
