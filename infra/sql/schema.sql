@@ -203,6 +203,36 @@ $$;
 
 ALTER FUNCTION minutebook.append_fenced_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_fences json, p_notify boolean) OWNER TO minutebook_owner;
 
+-- Name: append_new_v1(text[], text[], text[], integer[], integer, json, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.append_new_v1(p_streams text[], p_kinds text[], p_tenants text[], p_retention integer[], p_count integer, p_events json, p_notify boolean DEFAULT true) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+DECLARE
+    v_stored text;
+BEGIN
+    IF EXISTS (SELECT FROM minutebook.streams s WHERE s.name = ANY (p_streams)) THEN
+        RETURN NULL;
+    END IF;
+    -- In the order of the names, as append_v1 does: two callers never wait for each other.
+    INSERT INTO minutebook.streams (name, kind, tenant, retention_days)
+    SELECT n.name, n.kind, n.tenant, n.retention
+    FROM unnest(p_streams, p_kinds, p_tenants, p_retention) AS n (name, kind, tenant, retention) ORDER BY 1;
+    v_stored := minutebook.append_plain_v1(p_streams, array_fill(0::bigint, ARRAY[cardinality(p_streams)]), p_count, p_events,
+        p_notify);
+    IF v_stored IS NULL THEN
+        RAISE EXCEPTION 'new streams have events already' USING ERRCODE = 'MB003';
+    END IF;
+    RETURN v_stored;
+END
+$$;
+
+ALTER FUNCTION minutebook.append_new_v1(p_streams text[], p_kinds text[], p_tenants text[], p_retention integer[], p_count integer, p_events json, p_notify boolean) OWNER TO minutebook_owner;
+
 -- Name: append_one_v2(text, bigint, text, text, integer, jsonb, text, text, text, text, bigint, text, text[], text[], text, text, boolean); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean DEFAULT true) RETURNS text
@@ -1838,20 +1868,21 @@ DECLARE
     v_order text;
 BEGIN
     IF NEW.type = 'delivery_planned' THEN
-        IF NEW.seq <> 1 OR NOT EXISTS (SELECT FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'delivery') THEN
+        IF NEW.seq <> 1 THEN
             RETURN NULL;
         END IF;
         v_order := p ->> 'order';
         INSERT INTO minutebook.deliveries (stream_id, id, tenant, channel, destination, lane, state, due_at, blocked,
             order_key, order_until, conversation_id, run_id, correlation_id, expires_at, codec, codec_version, planned_at,
             updated_at, recipient)
-        VALUES (NEW.stream_id, p ->> 'deliveryId', p ->> 'tenant', p ->> 'channel', p ->> 'destination', p ->> 'lane',
+        SELECT s.id, p ->> 'deliveryId', p ->> 'tenant', p ->> 'channel', p ->> 'destination', p ->> 'lane',
             'planned', (p ->> 'dueAt')::timestamptz,
             v_order IS NOT NULL AND EXISTS (SELECT FROM minutebook.deliveries d
                 WHERE d.order_key = v_order AND d.ended_at IS NULL),
             v_order, (p ->> 'orderUntil')::timestamptz, p ->> 'conversationId', p ->> 'runId', p ->> 'correlationId',
             (p ->> 'expiresAt')::timestamptz, p ->> 'codec', (p ->> 'codecVersion')::integer, NEW.ts, NEW.ts,
-            p ->> 'recipient');
+            p ->> 'recipient'
+        FROM minutebook.streams s WHERE s.id = NEW.stream_id AND s.kind = 'delivery';
         RETURN NULL;
     ELSIF NEW.type = 'attempt_started' THEN
         UPDATE minutebook.deliveries d SET state = 'attempting', attempts = (p ->> 'n')::integer,
@@ -4727,6 +4758,11 @@ REVOKE ALL ON FUNCTION minutebook.advance_streams() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION minutebook.append_fenced_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_fences json, p_notify boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.append_fenced_v1(p_streams text[], p_first bigint[], p_count integer, p_events json, p_fences json, p_notify boolean) TO minutebook_app;
+
+-- Name: FUNCTION append_new_v1(p_streams text[], p_kinds text[], p_tenants text[], p_retention integer[], p_count integer, p_events json, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.append_new_v1(p_streams text[], p_kinds text[], p_tenants text[], p_retention integer[], p_count integer, p_events json, p_notify boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.append_new_v1(p_streams text[], p_kinds text[], p_tenants text[], p_retention integer[], p_count integer, p_events json, p_notify boolean) TO minutebook_app;
 
 -- Name: FUNCTION append_one_v2(p_stream text, p_expected bigint, p_id text, p_type text, p_schema_version integer, p_payload jsonb, p_actor_kind text, p_actor_id text, p_actor_role text, p_run_id text, p_caused_by bigint, p_origin text, p_redactions text[], p_classes text[], p_origin_client text, p_origin_key text, p_notify boolean); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
