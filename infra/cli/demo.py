@@ -19,6 +19,7 @@ import httpx
 import msgspec
 import typer
 
+from ...commands.deliveries.operators import OPERATORS
 from ...domain.errors import MinutebookError
 from ...domain.ids import short_id
 from ...domain.principals import DEFAULT_TENANT, Principal
@@ -38,6 +39,7 @@ from ..sse_client import Follower
 from ..swe_agent import Run, read_run, with_run_id
 from .access import MEMBERS, OPERATOR, Issued, client_of, guarded_call
 from .common import FINDING, DataDir, fail
+from .demo_channels import Chats, deliver
 from .demo_runs import HANDOFF, PULL_REQUEST, RunFailed, Worker, meanwhile, review
 from .demo_server import DemoServer, ServerFailed
 from .demo_shared import share
@@ -71,6 +73,7 @@ class _Scene(msgspec.Struct, frozen=True):
     database: Database
     server: DemoServer
     pace: Pace
+    chats: Chats
 
 
 def demo(
@@ -98,18 +101,21 @@ def demo(
 
 def _run(settings: Settings, port: int | None, pace: Pace, *, stop: bool) -> str:
     number = itertools.count(1)
+    chats = Chats()
     with _step(next(number), "Start a server on its embedded PostgreSQL"):
-        server = DemoServer.start(settings.data_dir, port)
+        server = DemoServer.start(settings.data_dir, port, chats.write_config(settings.data_dir))
         _say(f"serving on {server.url}")
     try:
         issuer = DevelopmentIssuer.open(settings.data_dir)
         with Database(settings) as database:
-            scene = _Scene(settings, issuer, database, server, pace)
+            scene = _Scene(settings, issuer, database, server, pace, chats)
             room_id, head = asyncio.run(_live(scene, number))
             _look_back(scene, room_id, head, number)
     except BaseException:
         server.stop()
         raise
+    finally:
+        chats.close()
     if stop:
         server.stop()
     else:
@@ -135,6 +141,9 @@ async def _live(scene: _Scene, number: Iterator[int]) -> tuple[str, int]:
             await talk(client, people, _say)
         with _step(next(number), "Two people share a conversation; one of them is not cleared for all of it"):
             await share(client, people, viewer, VIEWER, _say)
+        with _step(next(number), "A person links two chats, walks away, and is answered where they were last"):
+            operator = Issued(scene.issuer, Principal.parse(OPERATOR), DEFAULT_TENANT, (OPERATORS,))
+            await deliver(client, scene.chats, Api(client, operator), _say)
         with _step(next(number), "The viewer has what the log has"):
             if watch.seqs != list(range(1, len(watch.seqs) + 1)) or len(watch.seqs) < head:
                 raise StepFailed(f"The viewer saw {len(watch.seqs)} entries, but the log has {head}.")

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from ..settings import ENV_PREFIX
+from ..settings_load import CONFIG_VARIABLE
 
 FIRST_PORT = 8080
 PORTS = 100
@@ -47,20 +48,22 @@ class DemoServer:
         return self._process.pid
 
     @classmethod
-    def start(cls, data_dir: Path, port: int | None) -> DemoServer:
+    def start(cls, data_dir: Path, port: int | None, config: Path) -> DemoServer:
         """Start on `port` (0 picks one; None: FIRST_PORT, or the next free one) and wait until it serves.
+        config: its settings file.
 
         In a session of its own, so that a Ctrl-C here does not end it. Raises ServerFailed.
         """
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         log_path = data_dir / "serve.log"
         chosen = _free_port() if port is None else port
+        env = {name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)}
         with log_path.open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(data_dir),
                  "--host", "127.0.0.1", "--port", str(chosen)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-                env={name: value for name, value in os.environ.items() if not name.startswith(ENV_PREFIX)},
+                env={**env, CONFIG_VARIABLE: str(config)},
             )  # fmt: skip
         server = cls(process, "", log_path)
         try:

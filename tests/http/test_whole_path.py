@@ -1,4 +1,4 @@
-"""A person's whole path over real sockets: asks on one channel, links a second one, walks away, gets the answer where they
+"""A person's whole path over real sockets: asks on one channel, links a second one, walks away, is answered where they
 were last, once, although all processes were killed in between; then parts the two again (delivery.md)."""
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from verbs import verb
 STEPS = (
     "Start a server", "Open a room", "An agent works in it", "It waits for leave to open a pull request",
     "It hands over to a reviewer", "A reviewer goes on from the room's brief",
-    "A person talks with an agent", "Two people share a conversation", "The viewer has what the log has",
+    "A person talks with an agent", "Two people share a conversation",
+    "A person links two chats", "The viewer has what the log has",
     "Verify the hash chain", "Try to rewrite the log", "Compare every read model",
 )  # fmt: skip
 
@@ -49,6 +50,7 @@ def test_the_demo_shows_everything_and_leaves_a_server_that_can_be_used(tmp_path
         "echo: Which release is the oldest one?",
         "accepted, completed, accepted, interrupted",
         "the answer to human:operator is restricted",
+        "answered on demo-phone, where they were last: w1 w2",
     ):
         assert words in done.stdout
     order = ["delivered", "approval requested", "approval approved", "tool result ok https", "run requested", "verdict"]
