@@ -113,7 +113,7 @@ MET_IN: dict[str, tuple[str, ...]] = {
     "psycopg_pool": ("infra/postgres/",),
     "eventsourcing": ("infra/interop",),
     "procrastinate": ("infra/jobs/",),
-    "standardwebhooks": ("infra/webhooks.py", "infra/channels/webhook.py"),
+    "standardwebhooks": ("infra/webhooks.py", "infra/channels/webhook.py", "infra/cli/demo_channels.py"),
     "aiosmtplib": ("infra/channels/",),
     "cryptography": ("infra/codecs.py",),
     "typer": ("infra/cli/",),
