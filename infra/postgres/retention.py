@@ -23,23 +23,36 @@ _EXPIRED_BY_TENANT: LiteralString = (
     f"SELECT s.tenant, count(*), coalesce(sum(s.version), 0)::bigint FROM minutebook.streams s WHERE {_EXPIRED}"  # noqa: S608 - constants only
     " GROUP BY 1"
 )
-_OLD_KEYS_BY_TENANT = (
-    "SELECT k.tenant, count(*) FROM minutebook.idempotency k"
-    " WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz AND k.operation <> 'send_turn' GROUP BY 1"
-)
+_OLD_KEYS_BY_TENANT = """
+SELECT o.tenant, count(*) FROM (
+    SELECT k.tenant FROM minutebook.idempotency k
+    WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz AND k.operation <> 'send_turn'
+    UNION ALL SELECT s.tenant FROM minutebook.inbound_signatures s
+    WHERE s.seen_at + interval '30 days' <= %(now)s::timestamptz
+    UNION ALL SELECT c.tenant FROM minutebook.channel_sessions c
+    WHERE c.used_at + interval '30 days' <= %(now)s::timestamptz) o
+GROUP BY 1
+"""
 _EXPIRED_IDS: LiteralString = f"SELECT s.id, s.name, s.tenant FROM minutebook.streams s WHERE {_EXPIRED} ORDER BY s.id"  # noqa: S608 - constants only
 _PURGE = "SELECT minutebook.purge_stream_v1(%s)"
 _DELETE_KEYS = """
 WITH gone AS (DELETE FROM minutebook.idempotency k
               WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz AND k.operation <> 'send_turn'
-              RETURNING k.tenant)
-SELECT g.tenant, count(*) FROM gone g GROUP BY 1
+              RETURNING k.tenant),
+spent AS (DELETE FROM minutebook.inbound_signatures s
+          WHERE s.seen_at + interval '30 days' <= %(now)s::timestamptz RETURNING s.tenant),
+idle AS (DELETE FROM minutebook.channel_sessions c
+         WHERE c.used_at + interval '30 days' <= %(now)s::timestamptz RETURNING c.tenant)
+SELECT g.tenant, count(*)
+FROM (SELECT * FROM gone UNION ALL SELECT * FROM spent UNION ALL SELECT * FROM idle) g GROUP BY 1
 """
 _RIGHTS = """
 SELECT o.what FROM (VALUES
     ('DELETE on minutebook.streams', has_table_privilege('minutebook.streams', 'DELETE')),
     ('DELETE on minutebook.events', has_table_privilege('minutebook.events', 'DELETE')),
     ('DELETE on minutebook.idempotency', has_table_privilege('minutebook.idempotency', 'DELETE')),
+    ('DELETE on minutebook.inbound_signatures', has_table_privilege('minutebook.inbound_signatures', 'DELETE')),
+    ('DELETE on minutebook.channel_sessions', has_table_privilege('minutebook.channel_sessions', 'DELETE')),
     ('DELETE on minutebook.leases', has_table_privilege('minutebook.leases', 'DELETE')),
     ('DELETE on minutebook.snapshots', has_table_privilege('minutebook.snapshots', 'DELETE')),
     ('DELETE on minutebook.deltas', has_table_privilege('minutebook.deltas', 'DELETE')),
@@ -59,7 +72,8 @@ class RetentionBroken(Exception):
 
 
 class TenantReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What went of one tenant (or would go, on a dry run). keys: idempotency keys older than 30 days."""
+    """What went of one tenant (or would go, on a dry run). keys: what is remembered of requests for 30 days,
+    idempotency keys and spent proofs and idle sessions of channels."""
 
     tenant: str
     streams: int

@@ -1124,6 +1124,19 @@ $$;
 
 ALTER FUNCTION minutebook.guard_event_whole() OWNER TO minutebook_owner;
 
+-- Name: guard_inbound(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.guard_inbound() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'it is kept for 30 days' USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+
+ALTER FUNCTION minutebook.guard_inbound() OWNER TO minutebook_owner;
+
 -- Name: guard_statement(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.guard_statement() RETURNS trigger
@@ -4329,6 +4342,12 @@ CREATE INDEX room_list_by_tenant ON minutebook_views.room_list USING btree (tena
 
 CREATE INDEX room_list_lent ON minutebook_views.room_list USING btree (stream_id) WHERE ((NOT sealed) AND ((state ->> 'system_holder'::text) IS NOT NULL) AND ((state ->> 'driver'::text) ~~ 'human:%'::text));
 
+-- Name: channel_sessions channel_sessions_guard; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER channel_sessions_guard BEFORE DELETE ON minutebook.channel_sessions FOR EACH ROW WHEN ((old.used_at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION minutebook.guard_inbound();
+
+ALTER TABLE minutebook.channel_sessions ENABLE ALWAYS TRIGGER channel_sessions_guard;
+
 -- Name: events events_advance; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TRIGGER events_advance AFTER INSERT ON minutebook.events REFERENCING NEW TABLE AS inserted FOR EACH STATEMENT EXECUTE FUNCTION minutebook.advance_streams();
@@ -4436,6 +4455,12 @@ ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_participant;
 CREATE TRIGGER events_note_run_or_hold AFTER INSERT ON minutebook.events FOR EACH ROW WHEN (((new.type = 'state_changed'::text) AND (new.origin <> 'harness'::text))) EXECUTE FUNCTION minutebook.note_run_or_hold();
 
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_run_or_hold;
+
+-- Name: inbound_signatures inbound_signatures_guard; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TRIGGER inbound_signatures_guard BEFORE DELETE ON minutebook.inbound_signatures FOR EACH ROW WHEN ((old.seen_at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION minutebook.guard_inbound();
+
+ALTER TABLE minutebook.inbound_signatures ENABLE ALWAYS TRIGGER inbound_signatures_guard;
 
 -- Name: streams streams_guard; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
@@ -4841,6 +4866,10 @@ REVOKE ALL ON FUNCTION minutebook.guard_event_insert() FROM PUBLIC;
 -- Name: FUNCTION guard_event_whole(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 REVOKE ALL ON FUNCTION minutebook.guard_event_whole() FROM PUBLIC;
+
+-- Name: FUNCTION guard_inbound(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.guard_inbound() FROM PUBLIC;
 
 -- Name: FUNCTION guard_statement(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -136,10 +136,12 @@ class Desk:
         self.platforms = platforms
         self.http = httpx.Client(base_url=server.url, timeout=REQUEST_S)
 
-    def hook(self, text: str | None = "hello", sender: str = "ann", **fields: Any) -> httpx.Response:
-        """A message over the webhook, signed now."""
+    def hook(
+        self, text: str | None = "hello", sender: str = "ann", *, name: str = "hook", secret: str = HOOK, **fields: Any
+    ) -> httpx.Response:
+        """A message over a webhook, signed now."""
         document = {"from": sender, "messageId": fields.pop("messageId", None) or fresh(), **fields}
-        return self.signed(document if text is None else {**document, "text": text})
+        return self.signed(document if text is None else {**document, "text": text}, name, secret)
 
     def signed(self, document: Any, name: str = "hook", secret: str = HOOK, to: str = "inbound") -> httpx.Response:
         """Any document, signed now."""
@@ -263,10 +265,10 @@ def signature(secret: str, body: bytes, *, at: float | None = None, message_id: 
 
 
 @contextlib.contextmanager
-def inbound_desk(folder: Path, *, config: Callable[[str], str] = lambda text: text, **options: Any) -> Generator[Desk]:
-    """A server of its own. config: changes the settings."""
+def inbound_desk(folder: Path, *, more: str = "", **options: Any) -> Generator[Desk]:
+    """A server of its own. more: settings behind CONFIG, of its form."""
     with serving(Platforms()) as platforms:
-        text = config(re.sub(r"\{url\}", platforms.url, CONFIG.replace("{{", "{").replace("}}", "}")))
+        text = re.sub(r"\{url\}", platforms.url, (CONFIG + more).replace("{{", "{").replace("}}", "}"))
         with LiveServer(folder, config=text, **options) as server:
             desk = Desk(server, platforms)
             try:

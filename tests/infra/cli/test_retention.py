@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from append_helpers import append, contents, creation, event, expire, item, key, one
 from verbs import Done, at, verb
@@ -139,6 +140,33 @@ def test_idempotency_keys_older_than_30_days_are_forgotten(log: Any, on_database
         assert done.code == 0
         assert [each["keys"] for each in done.json["tenants"]] == [3, 0, 0]
         assert one(superuser, "SELECT count(*) FROM minutebook.idempotency") == len(TENANTS) * STREAMS - 3
+
+
+def test_spent_proofs_and_idle_sessions_older_than_30_days_are_forgotten(
+    log: Any, on_database: Callable[..., Done]
+) -> None:
+    with log.connect("postgres") as superuser:
+        for days in (29, 31):
+            at = (f"m{days}", f"{days} days")
+            superuser.execute(
+                "INSERT INTO minutebook.inbound_signatures (tenant, channel, signature, seen_at)"
+                " VALUES ('acme', 'tg', %s, now() - %s::interval)",
+                at,
+            )
+            superuser.execute(
+                "INSERT INTO minutebook.channel_sessions (tenant, scope, handle, used_at)"
+                " VALUES ('acme', %s, 'h', now() - %s::interval)",
+                at,
+            )
+    assert on_database("retention", "--dry-run", "--json").json["tenants"][0]["keys"] == 2
+    done = on_database("retention", "--json")
+    assert (done.code, done.json["remainingKeys"]) == (0, 0), done
+    with log.connect("postgres") as superuser:
+        assert one(superuser, "SELECT string_agg(signature, '') FROM minutebook.inbound_signatures") == "m29"
+        assert one(superuser, "SELECT string_agg(scope, '') FROM minutebook.channel_sessions") == "m29"
+    for table in ("inbound_signatures", "channel_sessions"):
+        with log.connect("retention") as retention, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            retention.execute(f"DELETE FROM minutebook.{table}")
 
 
 def test_another_role_is_refused(log: Any, tmp_path: Any) -> None:

@@ -1,0 +1,19 @@
+-- A spent proof, and which conversation goes on in a chat, are kept for 30 days, whoever would delete them sooner.
+CREATE OR REPLACE FUNCTION minutebook.guard_inbound() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'it is kept for 30 days' USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+ALTER FUNCTION minutebook.guard_inbound() OWNER TO minutebook_owner;
+REVOKE ALL ON FUNCTION minutebook.guard_inbound() FROM PUBLIC;
+
+CREATE OR REPLACE TRIGGER inbound_signatures_guard BEFORE DELETE ON minutebook.inbound_signatures
+    FOR EACH ROW WHEN (OLD.seen_at > pg_catalog.clock_timestamp() - interval '30 days')
+    EXECUTE FUNCTION minutebook.guard_inbound();
+ALTER TABLE minutebook.inbound_signatures ENABLE ALWAYS TRIGGER inbound_signatures_guard;
+
+CREATE OR REPLACE TRIGGER channel_sessions_guard BEFORE DELETE ON minutebook.channel_sessions
+    FOR EACH ROW WHEN (OLD.used_at > pg_catalog.clock_timestamp() - interval '30 days')
+    EXECUTE FUNCTION minutebook.guard_inbound();
+ALTER TABLE minutebook.channel_sessions ENABLE ALWAYS TRIGGER channel_sessions_guard;
