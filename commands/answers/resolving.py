@@ -27,6 +27,7 @@ from ...domain.answers.resolve import Around, Reachable, Resolution, resolve
 from ...domain.answers.saying import pointer, sayings
 from ...domain.answers.state import AnswerState
 from ...domain.channels.messages import Address
+from ...domain.conversations.identity import Identity
 from ...domain.decisions import Decision, NewEvent
 from ...domain.errors import Invalid, MinutebookError, TooLarge, Unavailable
 from ...domain.events import Event
@@ -258,9 +259,9 @@ class _Found:
             is_out=not is_in or records.is_erased,
             fan_out=means.terms.fan_out,
         )
-        return resolve(requested, await self._with_ends(around))
+        return resolve(requested, await self._with_ends(around, asker))
 
-    async def _with_ends(self, around: Around) -> Around:
+    async def _with_ends(self, around: Around, asker: Identity | None) -> Around:
         """What the kind of target needs to be known."""
         requested, tenant, ends = self._requested, self._requested.tenant, self._means.ends
         match requested.kind:
@@ -270,24 +271,23 @@ class _Found:
             case "active" | "all_linked" | "channel" | "channels":
                 found = tuple(self._reachable(each) for each in await ends.of_account(tenant, requested.account))
                 around = replace(around, ends=found)
-                return around if not requested.channels else await self._with_channels(around)
+                return around if not requested.channels else self._with_channels(around, asker)
             case "identities":
                 return await self._with_named(around)
             case _:
                 return around
 
-    async def _with_channels(self, around: Around) -> Around:
+    def _with_channels(self, around: Around, asker: Identity | None) -> Around:
         requested, tenant = self._requested, self._requested.tenant
         named = [(name, around.channels[name]) for name in requested.channels if name in around.channels]
         own = {name: self._destination(Address(name)) for name, facts in named if facts.is_own}
         inboxes: dict[str, Reachable] = {}
-        if any(facts.is_inbox for _, facts in named):
-            who = await self._means.ends.principal_of(tenant, requested.account)
-            for name, facts in named:
-                if facts.is_inbox and who.kind != "guest":
-                    native = self._means.link_hashes.native(tenant, name, str(who))
-                    at = self._destination(Address(name, str(who)))
-                    inboxes[name] = Reachable(name, native, requested.account, at, "all")
+        for name, facts in named:
+            # Whoever asked with a token has an inbox, whether or not an end of theirs has ever spoken.
+            if facts.is_inbox and asker is not None and not asker.actor.startswith("guest:"):
+                native = self._means.link_hashes.native(tenant, name, asker.actor)
+                at = self._destination(Address(name, asker.actor))
+                inboxes[name] = Reachable(name, native, requested.account, at, "all")
         return replace(around, own=own, inboxes=inboxes)
 
     async def _with_named(self, around: Around) -> Around:

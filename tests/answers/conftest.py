@@ -16,7 +16,7 @@ from outside import serving
 from scratch import SCRATCH
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def routes() -> Iterator[Routes]:
     """A server whose channels all lead to one receiver."""
     folder = Path(tempfile.mkdtemp(prefix="mbt", dir=SCRATCH))

@@ -147,7 +147,7 @@ def test_b07_every_guard_fires_always(superuser: Any) -> None:
         "SELECT tgname, tgenabled FROM pg_trigger WHERE NOT tgisinternal"
         " AND tgrelid IN ('minutebook.events'::regclass, 'minutebook.streams'::regclass)"
     ).fetchall()
-    assert len(rows) == 23
+    assert len(rows) == 24
     assert {mode for _, mode in rows} == {b"A"} or {mode for _, mode in rows} == {"A"}
 
 

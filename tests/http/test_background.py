@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -12,16 +11,12 @@ from typing import Any
 import httpx
 import pytest
 from background import begin, caller, ended, forgotten, look, send, with_continuations
-from delivery_desk import desk_of, wanted, webhook
 from live_server import LiveServer, until
 from minutebook.commands.answers.continuations import KeyedContinuations
 from minutebook.commands.answers.ports import Origin
-from minutebook.commands.deliveries.ports import Filter
 from minutebook.domain.conversations.decide import envelope_id
 from minutebook.domain.conversations.identity import identity_of
-from minutebook.domain.deliveries.retry import Policy
 from minutebook.domain.linking.events import LinkedEnd
-from outside import Outside, Reply, Request, serving
 from talks import history, say, start, status
 from ulid_transform import ulid_now
 
@@ -364,33 +359,3 @@ def test_one_end_alone_counts_whoever_is_first(server: LiveServer, alice: httpx.
             continue  # its end came first, and so it was forgotten
         looks.append(ended(alice, token))
     assert all((each["status"], each.get("reason")) == ("cancelled", "unlinked") for each in looks)
-
-
-def test_background_retry_and_dead_letter(server: LiveServer) -> None:
-    """A destination that fails for ever takes nothing of the result away."""
-    acme = server.member("alice", tenant="acme")
-    talk = start(acme)
-    token = send(acme, talk, "hello")
-    done = ended(acme, token)
-
-    def refuse(_: Request) -> Reply:
-        return Reply(503, b"")
-
-    async def push(url: str) -> list[str]:
-        quick = Policy(attempts=3, first_s=0.01, growth=1, timeout_s=1)
-        async with desk_of(server.database_url("app"), {"hook": webhook("hook", url)}, policy=quick) as desk:
-            ids = await desk.planner.plan([wanted(text=done["result"], conversation=talk, turn=1)])
-            async with asyncio.timeout(30):
-                while not await desk.board.page("acme", Filter(state="dead", conversation=talk), None, 1):
-                    await desk.drain()
-                    await asyncio.sleep(0.02)
-            return ids
-
-    with serving(Outside(refuse)) as outside:
-        (delivery,) = asyncio.run(push(outside.url))
-        assert len(outside.requests) == 3
-    operator = server.client("human:oscar", "agents-operator", tenant="acme")
-    shown = operator.get(f"/v1/ops/deliveries/{delivery}").json()["delivery"]
-    assert (shown["state"], shown["reason"]) == ("dead", "attempts_used")
-    assert look(acme, token) == done
-    assert (done["status"], done["result"]) == ("completed", "echo: hello")

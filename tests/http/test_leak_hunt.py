@@ -290,6 +290,7 @@ def test_no_route_has_a_byte_of_it(scene: Scene) -> None:
         "ord_": [str(scene.edited), "1", "999"],
         "job_id": [short_id(5)],
         "delivery_id": [scene.talk],
+        "token": ["t0ken" * 8],
     }
     bodies: dict[tuple[str, str], list[Any]] = {
         ("post", "/v1/conversations"): [{"agent": "parrot", "id": "x"}, {"agent": scene.talk}],

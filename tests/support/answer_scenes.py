@@ -53,9 +53,18 @@ kind = "telegram"
 token = "123:abc"
 baseUrl = "{url}"
 allowLoopback = true
+[channels.box]
+kind = "web"
+[channels.broken]
+kind = "webhook"
+url = "http://127.0.0.1:9/nobody"
+secret = "{secret}"
+allowLoopback = true
+retry = {{ attempts = 2, from = "1s", to = "1s" }}
 [delivery]
 pushesPerHour = 5
 """
+"""box: this server's own inbox. broken: nobody ever listens there."""
 
 
 def config(url: str) -> str:
