@@ -103,6 +103,22 @@ def test_delivery_all_linked(routes: Routes) -> None:
     assert routes.got("linked") == [("chat", "carol-1", "echo: linked"), ("mail", "carol-3", "echo: linked")]
 
 
+def test_an_inbox_is_the_person_s_own(routes: Routes) -> None:
+    """Whoever has never linked anything has one, too; a guest has none."""
+    kate, liam = routes.server.member("kate"), routes.server.member("liam")
+    talk = routes.turn(kate, "boxed", {"kind": "channel", "channel": "box", "echoInput": True})
+    routes.settled(kate, talk, 1)
+    items = sorted(kate.get("/v1/inbox").json()["items"], key=lambda item: item["part"])
+    assert [(item["text"], item.get("echo", False)) for item in items] == [("boxed", True), ("echo: boxed", False)]
+    assert {(item["conversation"], item["turn"]) for item in items} == {(talk, 1)}
+    assert liam.get("/v1/inbox").json()["items"] == []
+    routes.office.link("mia", "talkative", "mia-1")
+    routes.write("mia-1", "from a chat", responseTarget=to("box"))
+    mia = routes.server.member("mia")
+    until(lambda: mia.get("/v1/inbox").json()["items"], 20, "the item")
+    assert [each["text"] for each in mia.get("/v1/inbox").json()["items"]] == ["echo: from a chat"]
+
+
 def test_identities_are_for_those_who_relay_and_for_who_wants_them(routes: Routes) -> None:
     routes.office.link("erin", "mail", "erin-all", "all")
     routes.office.link("erin", "mail", "erin-replies")

@@ -284,13 +284,13 @@ def test_no_label_tells_of_whom(server: LiveServer) -> None:
 
 def test_what_is_in_no_set_counts_as_other() -> None:
     metrics = Metrics(("known",))
-    row = EventRow("x", "invented", 1, Raw(b"{}"), "human", "a", "client", ["known", "unknown"])
+    row = EventRow("x", "invented", 1, Raw(b"{}"), "human", "a", "client", ["known", "stranger"])
     metrics.appended([row], [])
     metrics.refused("invented")
     metrics.append_took(0.1, "invented")
     text = generate_latest(metrics.registry).decode()
     assert "invented" not in text
-    assert "unknown" not in text
+    assert "stranger" not in text
     assert f'minutebook_events_appended_total{{origin="client",type="{OTHER}"}} 1.0' in text
     assert 'minutebook_redactions_total{rule="known"} 1.0' in text
     assert f'minutebook_redactions_total{{rule="{OTHER}"}} 1.0' in text

@@ -48,6 +48,8 @@ secret = "{secret}"
 inboundSecret = "{inbound}"
 allowlist = "open"
 allowLoopback = true
+[channels.box]
+kind = "web"
 [channels.tg]
 kind = "telegram"
 token = "123:abc"
