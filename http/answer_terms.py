@@ -7,7 +7,7 @@ from msgspec import UNSET
 from ..commands.answers.ports import AnswerTerms
 from ..domain.answers.resolve import ChannelFacts
 from ..domain.answers.target import ResponseTarget, TargetIdentity
-from ..domain.channels.link_policy import default_policy
+from ..infra.link_policy import policy_of, token_tiers_of
 from ..infra.settings import Settings
 from ..infra.settings_channels import ChannelSettings, TargetRule
 
@@ -15,8 +15,10 @@ from ..infra.settings_channels import ChannelSettings, TargetRule
 def answer_terms(settings: Settings) -> AnswerTerms:
     """What the settings say of answers and of the channels that they go over."""
     channels = {name: _facts(each) for name, each in settings.channels.items()}
-    tiers = {name: each.tier for name, each in settings.channels.items() if each.tier}
-    return AnswerTerms(channels, default_policy(tiers), settings.delivery.fan_out, settings.delivery.pushes_per_hour)
+    delivery = settings.delivery
+    return AnswerTerms(
+        channels, policy_of(settings), delivery.fan_out, delivery.pushes_per_hour, token_tiers_of(settings)
+    )
 
 
 def _facts(channel: ChannelSettings) -> ChannelFacts:

@@ -37,6 +37,7 @@ from ..infra.postgres.conversation_log import PostgresConversationLog
 from ..infra.postgres.delivery_payloads import PostgresPayloads
 from ..infra.postgres.ends import PostgresEnds
 from ..infra.postgres.pool import Pool, make_pool
+from ..infra.postgres.sign_ins import PostgresSnapshots
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
 from ..infra.server_key import server_key
@@ -140,6 +141,7 @@ def _resolving(
         keyring,
         access,
         ClearancePolicy(settings.clearance, settings.config_dir or settings.data_dir),
+        PostgresSnapshots(pool),
     )
     resolver = Resolver(
         Means(

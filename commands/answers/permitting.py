@@ -93,7 +93,8 @@ class AnswerPermit:
         facts = terms.known(known.requested.tenant, target.channel)
         if facts is None or not facts.can_push:
             return "no_push"
-        return None if permits(terms.policy, known.requested.source, target.channel) else "link_policy"
+        policy = terms.policy_of(known.requested.tenant)
+        return None if permits(policy, known.requested.source, target.channel) else "link_policy"
 
     async def _by_records(self, known: _Known, target: IntendedTarget) -> str | None:
         """What the log says now: words that were erased since, an asker who was taken out, classes."""
@@ -115,7 +116,7 @@ class AnswerPermit:
         is_told = target.form == "pointer" or (facts is not None and may_carry(facts, records.classes))
         if is_told and target.account is not UNSET and records.classes:
             who = await self._means.ends.principal_of(requested.tenant, target.account)
-            is_told = await transcripts.is_cleared(requested.tenant, who, records.classes)
+            is_told = await transcripts.is_cleared(requested.tenant, target.account, who, records.classes)
         return None if is_told else "audience"
 
     async def _by_recipient(self, known: _Known, target: IntendedTarget) -> str | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from ...domain.answers.resolve import ChannelFacts
 from ...domain.answers.target import FAN_OUT
@@ -17,6 +18,7 @@ from ...domain.conversations.identity import Identity
 from ...domain.deliveries.state import Status
 from ...domain.linking.events import LinkedEnd
 from ...domain.principals import Caller
+from ..channels.ends import TOKEN_CHANNEL
 from ..mailbox import Answer
 
 
@@ -169,12 +171,19 @@ class Unlinking(Protocol):
 
 class AnswerTerms(Struct, frozen=True):
     """What the settings say of answers. channels: by name. pushes_per_hour: to one recipient, over all that they did
-    not ask for in that chat."""
+    not ask for in that chat. token_tiers: of those who speak with a token, by tenant."""
 
     channels: Mapping[str, ChannelFacts]
     policy: LinkPolicy
     fan_out: int = FAN_OUT
     pushes_per_hour: int = 60
+    token_tiers: Mapping[str, str] = {}
+
+    def policy_of(self, tenant: str) -> LinkPolicy:
+        """The link policy, with the tier of the tenant's tokens."""
+        tier = self.token_tiers.get(tenant)
+        policy = self.policy
+        return policy if tier is None else replace(policy, tiers={**policy.tiers, TOKEN_CHANNEL: tier})
 
     def known(self, tenant: str, name: str) -> ChannelFacts | None:
         """The channel of that tenant with that name."""

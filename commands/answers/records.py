@@ -9,6 +9,7 @@ from ...domain.conversations.identity import Identity
 from ...domain.conversations.signing import Keyring
 from ...domain.errors import NotVisible
 from ...domain.principals import Caller, Principal
+from ..channels.inbound_ports import Claims
 from ..conversations.access import Access
 from ..conversations.kind import conversation_kind
 from ..conversations.ports import Clearance, ConversationLog, Viewer
@@ -34,7 +35,11 @@ class Records(Struct, frozen=True):
 class Transcripts:
     """Reads records. One per process."""
 
-    def __init__(self, log: ConversationLog, keyring: Keyring, access: Access, clearance: Clearance) -> None:
+    def __init__(
+        self, log: ConversationLog, keyring: Keyring, access: Access, clearance: Clearance, claims: Claims
+    ) -> None:
+        """claims: of people by their account, as they were verified last."""
+        self._claims = claims
         self._log = log
         self._keyring = keyring
         self._access = access
@@ -63,10 +68,11 @@ class Transcripts:
             return False
         return True
 
-    async def is_cleared(self, tenant: str, who: Principal, classes: frozenset[str]) -> bool:
-        """Whether a person of whom no claims are known may see what has those classes."""
-        answers = await self._clearance.resolve(Viewer(Identity(str(who), tenant)), [classes])
-        return not classes or answers.get(classes) is True
+    async def is_cleared(self, tenant: str, account: str, who: Principal, classes: frozenset[str]) -> bool:
+        """Whether a person may see what has those classes, by the claims of theirs that still hold. Raises
+        Unavailable."""
+        viewer = Viewer(Identity(str(who), tenant), await self._claims.of(tenant, account))
+        return not classes or (await self._clearance.resolve(viewer, [classes])).get(classes) is True
 
 
 def _as_caller(asker: Identity) -> Caller:

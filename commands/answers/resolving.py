@@ -254,7 +254,7 @@ class _Found:
         is_in = asker is not None and await means.transcripts.takes_part(asker, requested.conversation_id)
         around = Around(
             means.terms.of_tenant(requested.tenant),
-            means.terms.policy,
+            means.terms.policy_of(requested.tenant),
             classes=records.classes,
             is_out=not is_in or records.is_erased,
             fan_out=means.terms.fan_out,
@@ -297,7 +297,7 @@ class _Found:
         for each, end in found.items():
             if around.classes and end.account != self._requested.account:
                 who = await ends.principal_of(tenant, end.account)
-                is_cleared = await self._means.transcripts.is_cleared(tenant, who, around.classes)
+                is_cleared = await self._means.transcripts.is_cleared(tenant, end.account, who, around.classes)
                 found[each] = replace(end, is_cleared=is_cleared)
         return replace(around, named=found)
 

@@ -42,6 +42,7 @@ from minutebook.infra.link_hashes import KeyedLinkHashes
 from minutebook.infra.postgres.answer_table import PostgresAnswerTable, PostgresPushes, PostgresRecipients
 from minutebook.infra.postgres.continuation_rows import PostgresContinuationRows
 from minutebook.infra.postgres.ends import PostgresEnds
+from minutebook.infra.postgres.sign_ins import PostgresSnapshots
 from ulid_transform import ulid_now
 
 KEY = b"k" * 32
@@ -65,7 +66,9 @@ class AnswerDesk:
         self.ends = PostgresEnds(talks.pool)
         self.table = PostgresAnswerTable(talks.pool)
         self.recipients = PostgresRecipients(talks.pool)
-        self.transcripts = Transcripts(talks.log, RING, talks.conversations.access, Policy({}))
+        self.transcripts = Transcripts(
+            talks.log, RING, talks.conversations.access, Policy({}), PostgresSnapshots(talks.pool)
+        )
         self.continuations = KeyedContinuations(
             PostgresContinuationRows(talks.pool),
             ContinuationHashes(KEY),

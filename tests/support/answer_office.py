@@ -67,7 +67,11 @@ class AnswerOffice:
         async def act(desk: _Desk) -> str:
             begun = await desk.linking.begin(await desk.person(person), SERVER)
             shown = await desk.linking.present(await desk.chat(channel, native_id), begun.code, SERVER)
-            await desk.linking.confirm(await desk.person(person), shown.link_id, shown.consent_digest, push, SERVER)
+            page, name = await desk.person(person), f"human:{person}"
+            await desk.linking.confirm(page, shown.link_id, shown.consent_digest, push, SERVER)
+            own = desk.linking.own_key(DEFAULT_TENANT, TOKEN_CHANNEL, name)
+            at = Address(TOKEN_CHANNEL, name, Place(""))
+            await desk.ends.note(DEFAULT_TENANT, page.linked, own, at, person, is_message=False)
             return shown.link_id
 
         link_id = self._work(act)
