@@ -166,12 +166,22 @@ def _check_policy(key: str, channel: ChannelSettings, settings: Settings) -> Non
     held = [*rules_in(effective)]
     if "inherit" in held:
         held += rules_in(settings.authorization.allowlist)
+    if _people_sign_in(channel, settings):
+        return
     for each in held:
         if isinstance(each, AllowRule) and each.claim is not None and each.claim not in channel.emitted_claims():
             raise SettingsError(
                 f"{key}.allowlist asks for the claim {each.claim}, which nothing verifies: a channel of kind"
-                f" {channel.kind} does not; correct or remove that rule."
+                f" {channel.kind} does not; correct or remove that rule, or give an issuer of the tenant its oidc."
             )
+
+
+def _people_sign_in(channel: ChannelSettings, settings: Settings) -> bool:
+    """Whether somebody of the channel's tenant can link it by a sign-in, whose claims count as verified."""
+    return any(
+        issuer.oidc is not None and (issuer.tenant_claim is not None or channel.tenant in issuer.tenants)
+        for issuer in settings.issuers.values()
+    )
 
 
 def _refuse_receiving_keys(key: str, channel: ChannelSettings) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ...domain.channels.messages import Verb
 from ...domain.conversations.commands import InterruptTurn
-from ...domain.errors import Full, NotVisible, Sealed, StaleConsent, TooManyPending
+from ...domain.errors import Full, Invalid, NotVisible, Sealed, StaleConsent, TooManyPending
 from ...domain.linking.state import Challenge, Link
 from ..conversations.handlers import Conversations, Looked
 from ..linking.handling import Linking
@@ -54,7 +54,8 @@ class Verbs:
     async def _done(self, verb: Verb, speaking: Speaking, session: Session) -> str:  # noqa: PLR0911 - one each
         match verb:
             case "link":
-                return await (self._present(speaking) if speaking.said.argument else self._begin(speaking))
+                is_code = speaking.said.argument.lower() not in ("", "code")
+                return await (self._present(speaking) if is_code else self._begin(speaking))
             case "confirm":
                 return await self._confirm(speaking)
             case "unlink":
@@ -76,13 +77,21 @@ class Verbs:
                 assert_never(unreachable)
 
     async def _begin(self, speaking: Speaking) -> str:
+        """By a sign-in where the tenant has somebody to sign in at, unless a code is asked for."""
+        linking, end, actor = self._means.linking, speaking.end, speaking.caller.principal
         try:
-            begun = await self._means.linking.begin(speaking.end, speaking.caller.principal)
+            if speaking.said.argument:
+                begun = await linking.begin(end, actor)
+            else:
+                try:
+                    begun = await linking.begin(end, actor, "oidc")
+                except Invalid:
+                    begun = await linking.begin(end, actor)
         except (TooManyPending, Full):
             return wording.TOO_MANY
         except NotVisible:
             return wording.NOT_CONFIRMED
-        return wording.link_code(begun.code)
+        return wording.link_url(begun.url) if begun.url else wording.link_code(begun.code)
 
     async def _present(self, speaking: Speaking) -> str:
         """A code that was shown in a group is void already (inbound.py); it is not taken there."""

@@ -4,6 +4,7 @@ that the other end of a link is shown as."""
 from __future__ import annotations
 
 from ...domain.channels.authorize import BLAND
+from .ends import TOKEN_CHANNEL
 
 DENIED = BLAND
 LINK_FIRST = "Link this chat with an account first: send /link, or /link and the code that you got elsewhere."
@@ -36,12 +37,18 @@ def link_code(code: str) -> str:
 
 def link_url(url: str) -> str:
     """Where an account is proven by its identity provider."""
-    return f"Sign in here within ten minutes to link this chat: {url}"
+    return (
+        f"Sign in here within ten minutes to link this chat, then send /confirm: {url}\nTo link it with another chat,"
+        " send /link code instead."
+    )
 
 
 def asks_to_link(channel: str, display: str, word: str) -> str:
     """What the end that began a link is shown of the other one. word: of the confirmation."""
-    whom = f"{display} on {channel}" if display else f"A chat on {channel}"
+    if channel == TOKEN_CHANNEL:
+        whom = f"The account {display}" if display else "An account"
+    else:
+        whom = f"{display} on {channel}" if display else f"A chat on {channel}"
     return f"{whom} wants to be linked with this chat. If that is you, send /confirm {word}; if not, do nothing."
 
 

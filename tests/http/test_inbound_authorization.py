@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,10 +11,14 @@ from pathlib import Path
 import pytest
 from channel_scenes import whsec
 from inbound_scenes import Desk, inbound_desk
+from link_world import Browser, LinkWorld
+from link_world import config as link_config
+from oidc_provider import OidcProvider
+from outside import serving
 
 BLAND = "not available to you"
 GROUP = -200
-ASKS, FIRST, LINKED = whsec("a"), whsec("f"), whsec("l")
+ASKS, FIRST, LINKED, CLAIM = whsec("a"), whsec("f"), whsec("l"), whsec("c")
 
 MODULE = """
 import time
@@ -51,6 +56,18 @@ kind = "webhook"
 tenant = "acme"
 inboundSecret = "{LINKED}"
 allowlist = {{{{ allOf = [{{{{ nativeIds = ["ann", "bob"] }}}}, {{{{ anyOf = ["inherit", "open"] }}}}] }}}}
+agent = "echo"
+"""
+
+CLAIMED = f"""
+[channels.claimed]
+kind = "webhook"
+tenant = "acme"
+url = "{{url}}/claimed"
+secret = "{whsec("s")}"
+inboundSecret = "{CLAIM}"
+allowLoopback = true
+allowlist = {{{{ claim = "team", values = ["ops"] }}}}
 agent = "echo"
 """
 
@@ -185,3 +202,31 @@ def test_authorization_misconfiguration(tmp_path: Path, toml: str, words: str) -
     )  # fmt: skip
     assert result.returncode != 0
     assert words in result.stderr, result.stderr
+
+
+def test_authorization_verified_claims(new_data_dir: Callable[[], Path]) -> None:
+    """Only what a sign-in has verified counts, for whoever is linked by it, and for as long as it does."""
+    with serving(OidcProvider()) as provider:
+        more = link_config(provider).partition("[authorization]")[0].replace("{", "{{").replace("}", "}}") + CLAIMED
+        with inbound_desk(new_data_dir(), more=more) as desk:
+            provider.sub, provider.claims = "ann", {"tenant": "acme", "team": ["ops"]}
+            assert outcome(desk, "ann", "claimed", CLAIM) == ("denied", "abstained")
+            assert outcome(desk, "ann", "claimed", CLAIM, "/link") == ("accepted", "allowed")
+            found = re.search(r"http://\S+", desk.platforms.told("ann", "Sign in here"))
+            assert found is not None
+            browser = Browser(LinkWorld(desk.server, provider))
+            asked = browser.go(found[0])
+            assert browser.client.post(str(asked.url)).status_code == 200
+            assert outcome(desk, "ann", "claimed", CLAIM) == ("denied", "abstained"), "nobody has confirmed"
+            desk.hook("/confirm", "ann", name="claimed", secret=CLAIM)
+            word = re.search(r"/confirm ([0-9a-f]{8})", desk.platforms.told("ann", "wants to be linked"))
+            assert word is not None
+            desk.hook(f"/confirm {word[1]}", "ann", name="claimed", secret=CLAIM)
+            desk.platforms.told("ann", "are linked now")
+            assert outcome(desk, "ann", "claimed", CLAIM) == ("accepted", "allowed")
+            event = desk.newest("claimed")
+            assert desk.owner(event["conversation"]) == "human:ann", "the person, by their account"
+            assert outcome(desk, "eve", "claimed", CLAIM) == ("denied", "abstained")
+            with desk.server.sql() as superuser:
+                superuser.execute("UPDATE minutebook.claim_snapshots SET expires_at = now() - interval '1 second'")
+            assert outcome(desk, "ann", "claimed", CLAIM) == ("denied", "abstained"), "its time is over"
