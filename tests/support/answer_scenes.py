@@ -48,8 +48,6 @@ secret = "{secret}"
 inboundSecret = "{inbound}"
 allowlist = "open"
 allowLoopback = true
-[channels.box]
-kind = "web"
 [channels.tg]
 kind = "telegram"
 token = "123:abc"
