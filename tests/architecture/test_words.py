@@ -20,6 +20,7 @@ WORDS = {"text", "output"}
 
 SHOWN = {
     "http/conversation_entries.py:shown": "the one place that makes what viewers get of a record",
+    "http/continuations.py:ContinuationDesk._shown": "the reply of a background turn, where _is_theirs says so",
 }
 """What hands words to viewers, as `sight` says."""
 
@@ -53,6 +54,11 @@ ASKED = {
     "http/conversation_reading.py:read_page": "of",
     "http/conversation_stream.py:ConversationStream._deliver": "of",
     "http/conversation_ledger.py:read_ledger": "sight",
+    "http/continuations.py:ContinuationDesk._shown": "_is_theirs",
+    "http/continuations.py:ContinuationDesk._is_theirs": "of",
+    "http/inbox.py:InboxDesk.seen": "_visible",
+    "http/inbox.py:InboxDesk._visible": "_turns_seen",
+    "http/inbox.py:InboxDesk._turns_seen": "of",
     "domain/conversations/window.py:slice_for": "may_see",
     "commands/conversations/context.py:_slice": "slice_for",
     "commands/conversations/context.py:prepare": "_slice",
@@ -108,6 +114,7 @@ OTHERS = {
     "http/bridge_stream.py:_frame": "a message of a room, to its run",
     "http/dialogue.py:Dialogue.hear": "a delta: it goes to the asker alone",
     "http/dialogue.py:Live.frame": "as above",
+    "http/inbox.py:_entry": "what a delivery was given, of turns that InboxDesk.seen asks for",
     "http/mcp_server.py:_result": "a type of the protocol",
     "http/reading.py:snapshot": "queued messages of a room, which have no classes",
     "http/redacted.py:RedactedEdge._key": "a header",

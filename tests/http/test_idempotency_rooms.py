@@ -155,7 +155,15 @@ def test_every_keyed_command_is_among_them(server: LiveServer) -> None:
     assert keyed == {row[0] for row in COMMANDS}
 
 
-NO_RECEIPT = {"beginSession", "endSession", "noteSeen", "reconcileDeliveries", "takeInbound", "takeReceipts"}
+NO_RECEIPT = {
+    "acknowledge",
+    "beginSession",
+    "endSession",
+    "noteSeen",
+    "reconcileDeliveries",
+    "takeInbound",
+    "takeReceipts",
+}
 """What appends nothing."""
 
 

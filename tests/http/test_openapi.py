@@ -80,7 +80,7 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         if any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ()))
     }
     unkeyed = {"noteSeen", "beginSession", "endSession", "hello", "pushEvents", "askApproval", "bye"}
-    unkeyed |= {"takeInbound", "takeReceipts"}
+    unkeyed |= {"takeInbound", "takeReceipts", "acknowledge", "reconcileDeliveries"}
     assert (
         keyed
         == {operation["operationId"] for _, method, operation in operations(document) if method != "get"} - unkeyed
@@ -125,6 +125,12 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         "replayDelivery": "ReplayDelivery",
         "revokeDelivery": "RevokeDelivery",
         "purgeDelivery": "PurgeDelivery",
+        "pauseChannel": "PauseChannel",
+        "resumeChannel": "ResumeChannel",
+        "planBulk": "PlanBulk",
+        "reconcileDeliveries": "ReconcileDeliveries",
+        "cancelContinuation": "CancelContinuation",
+        "acknowledge": "Acknowledge",
     }
     schemas = document["components"]["schemas"]
     assert schemas["PostMessage"]["additionalProperties"] is False
