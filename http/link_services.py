@@ -14,6 +14,7 @@ from ..commands.beside import Admit
 from ..commands.dispatcher import Dispatcher
 from ..commands.linking.callers import CallerLinks, ChannelInfo
 from ..commands.linking.handling import Linking
+from ..commands.linking.operators import LinkOperators
 from ..commands.linking.sign_in import SigningIn, SignInMeans
 from ..commands.signals import Signals
 from ..infra.channels.setup import KINDS
@@ -23,6 +24,7 @@ from ..infra.link_policy import policy_of, token_tiers_of
 from ..infra.oidc import Providers, providers_of
 from ..infra.postgres.ends import PostgresEnds
 from ..infra.postgres.link_table import PostgresLinkTable
+from ..infra.postgres.operator_tables import PostgresOperatorTables
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.sign_ins import PostgresSignIns, PostgresSnapshots
 from ..infra.postgres.store import PostgresStore
@@ -41,6 +43,7 @@ class LinkServices(Struct, frozen=True):
     snapshots: PostgresSnapshots
     unlinking: Unlinking
     is_loopback: bool
+    operators: LinkOperators
 
 
 def linking_of(
@@ -103,4 +106,7 @@ def link_services_of(
     )
     unlinking = unlinking_of(pool, store, continuations)
     callers = CallerLinks(linking, ends, unlinking, dispatcher, channels, admit)
-    return LinkServices(linking, callers, SigningIn(means), snapshots, unlinking, is_loopback(settings.server.host))
+    operators = LinkOperators(PostgresOperatorTables(pool), linking, callers, dispatcher, admit)
+    return LinkServices(
+        linking, callers, SigningIn(means), snapshots, unlinking, is_loopback(settings.server.host), operators
+    )

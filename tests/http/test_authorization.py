@@ -43,6 +43,8 @@ PAGE = "page"
 CONTINUATION = "/v1/continuations/{token}"
 BULK = "/v1/ops/bulk"
 
+LINKED = ("links", "challenges", "continuations")
+
 CHANNEL = "/v1/channels/{name}"
 
 # A column a caller, in the order above: a status, or the code of a refusal that says more.
@@ -118,6 +120,10 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", f"{BULK}/{{plan_id}}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("POST", f"{BULK}/{{plan_id}}/run"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("DELETE", f"{BULK}/{{plan_id}}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    **{("GET", f"/v1/ops/{name}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 200" for name in LINKED},
+    ("DELETE", "/v1/ops/links/{link_id}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("DELETE", "/v1/ops/challenges/{link_id}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
+    ("DELETE", "/v1/ops/continuations/{continuation_id}"): "401 403 403 403 403 403 403 403 403 403 403 403 403 404",
     ("POST", "/v1/ops/reconcile"): "401 403 403 403 403 403 403 403 403 403 403 403 403 202",
     (
         "POST",
@@ -178,6 +184,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", f"{LINKS}/{{link_id}}"): {"push": "off"},
     **{("POST", f"{OPS}/{{delivery_id}}/{verb}"): {"reason": "mended"} for verb in ("replay", "revoke", "purge")},
     **{("POST", f"/v1/ops/channels/{{channel}}/{verb}"): {"reason": "mended"} for verb in ("pause", "resume")},
+    **{("DELETE", f"/v1/ops/{name}/{{link_id}}"): {"reason": "mended"} for name in LINKED[:2]},
+    ("DELETE", "/v1/ops/continuations/{continuation_id}"): {"reason": "mended"},
     ("POST", BULK): {"action": "revoke", "filter": {"channel": "none"}, "reason": "mended"},
     ("POST", "/v1/ops/reconcile"): {},
 }
@@ -193,6 +201,7 @@ UNKNOWN = {
     "issuer": "corp",
     "token": "t0ken" * 8,
     "channel": "none",
+    "continuation_id": "01J00000000000000000000002",
     "plan_id": "01J00000000000000000000001",
     "name": "nowhere",
 }
