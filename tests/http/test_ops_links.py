@@ -26,7 +26,7 @@ def operator(world: LinkWorld) -> httpx.Client:
 @pytest.fixture
 def foreign(world: LinkWorld) -> httpx.Client:
     """An operator of another one."""
-    return world.person("olaf", "other", groups=["agents-operator"])
+    return world.person("olaf", "umbrella", groups=["agents-operator"])
 
 
 def name() -> str:
