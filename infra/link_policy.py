@@ -11,7 +11,11 @@ from .settings import Settings
 def policy_of(settings: Settings) -> LinkPolicy:
     """What may be linked with what, and where answers may go."""
     tiers = {name: each.tier for name, each in settings.channels.items() if each.tier}
-    return default_policy(tiers)
+    linking = settings.linking
+    if linking.policy is None:
+        return default_policy(tiers)
+    pairs = frozenset((source, target) for source, targets in linking.pairs.items() for target in targets)
+    return LinkPolicy(linking.policy, tiers, pairs)
 
 
 def token_tiers_of(settings: Settings) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from ..domain.errors import Invalid
 from ..domain.ids import canonical_name
 from ..domain.principals import SERVER_COMPONENT, TURN_RUNNER
 from .redaction.rules import Rule
-from .settings_channels import AuthorizationSettings, ChannelSettings, DeliverySettings
+from .settings_channels import AuthorizationSettings, ChannelSettings, DeliverySettings, LinkingSettings
 from .settings_clearance import ClearanceSettings
 from .settings_conversations import AgentSettings, ConversationSettings, ToolSettings
 from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
@@ -308,6 +308,7 @@ class Settings(Section, frozen=True):
     verdicts: VerdictSettings = VerdictSettings()
     channels: dict[str, ChannelSettings] = {}
     authorization: AuthorizationSettings = AuthorizationSettings()
+    linking: LinkingSettings = LinkingSettings()
     delivery: DeliverySettings = DeliverySettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 

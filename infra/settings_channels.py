@@ -67,6 +67,19 @@ class AuthorizationSettings(Section, frozen=True):
     ] = None
 
 
+class LinkingSettings(Section, frozen=True):
+    """`[linking]`: which channels may be linked with each other, and answered across."""
+
+    policy: Annotated[
+        Literal["allow_all", "same_tier_only", "pairs", "deny_all"] | None,
+        Meta(description="By tier; unset: same_tier_only as soon as a channel has one, else allow_all."),
+    ] = None
+    pairs: Annotated[
+        dict[str, tuple[str, ...]],
+        Meta(description="Of policy pairs: a tier to those that its words may go to; a link needs both ways."),
+    ] = {}
+
+
 class DeliverySettings(SecretSection, frozen=True):
     """`[delivery]`: how payloads are kept until they are out, and to how many an answer goes."""
 

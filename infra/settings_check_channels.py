@@ -34,6 +34,7 @@ def check_channels(settings: Settings) -> None:
         _check_allowlist("authorization.allowlist", settings.authorization.allowlist)
         if "inherit" in rules_in(settings.authorization.allowlist):
             raise SettingsError("authorization.allowlist is what others inherit: set it to open or to a rule.")
+    _check_linking(settings)
     for name, channel in settings.channels.items():
         key = f"channels.{name}"
         if _NAME.fullmatch(name) is None:
@@ -78,6 +79,16 @@ def _check_kept(settings: Settings) -> None:
             is_right = False
         if not is_right:
             raise SettingsError(f"delivery.{name} must be a duration from {least} to {most}, such as 24h.")
+
+
+def _check_linking(settings: Settings) -> None:
+    linking = settings.linking
+    if (linking.policy == "pairs") != bool(linking.pairs):
+        raise SettingsError('linking.pairs: set it together with policy = "pairs", and only then.')
+    tiers = {each.tier for each in settings.channels.values()}
+    for tier in (*linking.pairs, *(each for targets in linking.pairs.values() for each in targets)):
+        if tier not in tiers:
+            raise SettingsError(f"linking.pairs: no channel has the tier {tier}; correct one of the two.")
 
 
 def _check_payload_keys(settings: Settings) -> None:

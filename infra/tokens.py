@@ -11,22 +11,19 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import jwt
 import msgspec
 import structlog
 
 from ..domain.errors import Invalid, Unauthenticated
-from ..domain.ids import canonical_name, is_room_id
-from ..domain.principals import Caller, Principal
+from ..domain.principals import Caller
 from .dev_issuer import ALGORITHM, AUDIENCE, MAX_TTL_S, DevelopmentIssuer
 from .jwks import FileKeys, HttpKeys, KeyFetcher, KeySource, KeyTiming, PublicKey
-from .settings import RESERVED_COMPONENTS, IssuerSettings, Settings
+from .settings import IssuerSettings, Settings
 from .token_claims import ActError, delegate_of, groups_of, viewer_claims
-
-LEEWAY_S = 30
-"""Clock difference that is forgiven on exp, nbf and iat."""
+from .token_reading import RefusedError, checked_expiry, named, run_claims, string, strings, tenant_of
 
 MAX_TOKEN_BYTES = 16 * 1024
 MAX_HEADER_CHARS = 2 * 1024
@@ -38,9 +35,6 @@ MAX_KEYS_TRIED = 4
 """Signatures checked for one token, where several keys of a set share a kid."""
 
 REFUSAL = "Send a valid bearer token: this one is missing, malformed, expired or not meant for this server."
-
-MAX_UNIX_S = 253_402_300_799
-"""End of the year 9999: no time claim lies beyond it."""
 
 _LOADERS = {"EC": "ES256", "RSA": "RS256", "OKP": "EdDSA"}
 """How the library calls the three key types; the algorithm itself is bound when a token is checked."""
@@ -122,10 +116,6 @@ class IdToken(NamedTuple):
     claims: Mapping[str, tuple[str, ...]]
 
 
-class _RefusedError(ValueError):
-    """Why a token is refused, without any byte of it: for the debug log, never for the answer."""
-
-
 class TokenVerifier:
     """Verifies bearer tokens offline against the keys of the configured issuers.
 
@@ -202,7 +192,7 @@ class TokenVerifier:
             # Whatever made a forged token fail stays here: the answer must not help to forge a better one.
             _log.debug(
                 "token_refused",
-                reason=str(error) if isinstance(error, _RefusedError | ActError) else type(error).__name__,
+                reason=str(error) if isinstance(error, RefusedError | ActError) else type(error).__name__,
             )
             raise Unauthenticated(REFUSAL) from None
         self._cache[digest] = fresh
@@ -223,7 +213,7 @@ class TokenVerifier:
         try:
             return await self._verify_id_token(name, token, client_id, nonce, names)
         except (Invalid, msgspec.MsgspecError, jwt.PyJWTError, ValueError, RecursionError) as error:
-            _log.debug("id_token_refused", reason=str(error) if isinstance(error, _RefusedError) else "malformed")
+            _log.debug("id_token_refused", reason=str(error) if isinstance(error, RefusedError) else "malformed")
             raise Unauthenticated(REFUSAL) from None
 
     async def _verify_id_token(
@@ -232,20 +222,20 @@ class TokenVerifier:
         header = _header(token)
         known = [each for same in self._issuers.values() for each in same if each.name == name]
         if len(known) != 1 or known[0].settings is None or header.alg not in known[0].algorithms:
-            raise _RefusedError("no such issuer, or not its algorithm")
+            raise RefusedError("no such issuer, or not its algorithm")
         issuer = known[0]._replace(audience=client_id)
         payload, _ = await self._checked_payload(token, header, issuer)
         claims = msgspec.json.decode(payload, type=dict[str, Any])
-        if not hmac.compare_digest(_string(claims, "nonce").encode(), nonce.encode()):
-            raise _RefusedError("nonce")
-        is_shared = len(_strings(claims.get("aud"), "aud")) > 1
-        if (is_shared or "azp" in claims) and _string(claims, "azp") != client_id:
-            raise _RefusedError("azp")
+        if not hmac.compare_digest(string(claims, "nonce").encode(), nonce.encode()):
+            raise RefusedError("nonce")
+        is_shared = len(strings(claims.get("aud"), "aud")) > 1
+        if (is_shared or "azp" in claims) and string(claims, "azp") != client_id:
+            raise RefusedError("azp")
         if "act" in claims:
-            raise _RefusedError("act")
+            raise RefusedError("act")
         caller = _caller(claims, issuer, self._settings, self._clock())
         said = viewer_claims(claims, caller.groups, names(caller.tenant))
-        return IdToken(caller, issuer.issuer, _string(claims, "sub"), said)
+        return IdToken(caller, issuer.issuer, string(claims, "sub"), said)
 
     async def _cached(self, digest: bytes) -> Caller | None:
         if (entry := self._cache.get(digest)) is None:
@@ -263,7 +253,7 @@ class TokenVerifier:
         peek = msgspec.json.decode(_decode(token.split(".")[1]), type=_Peek)
         issuer = self._select(peek)
         if header.alg not in issuer.algorithms:
-            raise _RefusedError(f"alg is not one of issuer {issuer.name}")
+            raise RefusedError(f"alg is not one of issuer {issuer.name}")
         payload, key = await self._checked_payload(token, header, issuer)
         claims = msgspec.json.decode(payload, type=dict[str, Any])
         caller = _caller(claims, issuer, self._settings, self._clock())
@@ -273,7 +263,7 @@ class TokenVerifier:
         audiences = [peek.aud] if isinstance(peek.aud, str) else peek.aud
         matching = [one for one in self._issuers.get(peek.iss, ()) if one.audience in audiences]
         if len(matching) != 1:
-            raise _RefusedError("iss and aud name no issuer, or several")
+            raise RefusedError("iss and aud name no issuer, or several")
         return matching[0]
 
     async def _checked_payload(self, token: str, header: _Header, issuer: _Issuer) -> tuple[bytes, PublicKey]:
@@ -282,7 +272,7 @@ class TokenVerifier:
         if payload is None and not _knows(issuer.keys.current(), header) and await issuer.keys.learn():
             payload = _try_keys(token, header, issuer.keys.current())
         if payload is None:
-            raise _RefusedError(f"no key of issuer {issuer.name} made the signature")
+            raise RefusedError(f"no key of issuer {issuer.name} made the signature")
         return payload
 
 
@@ -325,10 +315,10 @@ def _knows(keys: tuple[PublicKey, ...], header: _Header) -> bool:
 def _header(token: str) -> _Header:
     text = token.partition(".")[0]
     if len(text) > MAX_HEADER_CHARS:
-        raise _RefusedError("the header is too long")
+        raise RefusedError("the header is too long")
     header = msgspec.json.decode(_decode(text), type=_Header)
     if header.crit is not msgspec.UNSET or header.b64 is not msgspec.UNSET:
-        raise _RefusedError("crit or b64")
+        raise RefusedError("crit or b64")
     return header
 
 
@@ -337,17 +327,17 @@ def _decode(segment: str) -> bytes:
 
 
 def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: float) -> Caller:
-    """The caller of verified claims; raises _RefusedError or Invalid for one that is missing or malformed."""
-    if claims.get("iss") != issuer.issuer or issuer.audience not in _strings(claims.get("aud"), "aud"):
-        raise _RefusedError("iss or aud")
-    expires_at = _checked_expiry(claims, issuer.max_lifetime_s, now)
+    """The caller of verified claims; raises RefusedError or Invalid for one that is missing or malformed."""
+    if claims.get("iss") != issuer.issuer or issuer.audience not in strings(claims.get("aud"), "aud"):
+        raise RefusedError("iss or aud")
+    expires_at = checked_expiry(claims, issuer.max_lifetime_s, now)
     own = issuer.settings
-    principal = _named(_string(claims, "sub"), own)
-    room, role = _run_claims(claims) if principal.kind == "agent" else (None, None)
+    principal = named(string(claims, "sub"), own)
+    room, role = run_claims(claims) if principal.kind == "agent" else (None, None)
     if own is None and principal.kind == "agent" and room is None:
-        raise _RefusedError("room")
+        raise RefusedError("room")
     groups = groups_of(claims.get("groups" if own is None else own.groups_claim))
-    tenant = _tenant(claims, own)
+    tenant = tenant_of(claims, own)
     clearance = settings.clearance.of(tenant)
     known = viewer_claims(claims, groups, (*settings.conversations.claims, *clearance.claims))
     is_human = principal.kind == "human"
@@ -361,83 +351,9 @@ def _caller(claims: dict[str, Any], issuer: _Issuer, settings: Settings, now: fl
         is_admin=is_human and settings.groups.admin in groups,
         is_member=is_human and settings.groups.member in groups,
         is_auditor=is_human and settings.groups.auditor in groups,
-        is_cli_client="azp" in claims and (own is None or _string(claims, "azp") in own.cli_clients),
+        is_cli_client="azp" in claims and (own is None or string(claims, "azp") in own.cli_clients),
         is_development=own is None,
         expires_at=expires_at,
-        delegate=delegate_of(claims, issuer.issuer, lambda sub: _named(sub, own)),
+        delegate=delegate_of(claims, issuer.issuer, lambda sub: named(sub, own)),
         claims=known,
     )
-
-
-def _named(sub: str, issuer: IssuerSettings | None) -> Principal:
-    """The principal that a subject is, with that issuer. Raises _RefusedError or Invalid."""
-    name = canonical_name(sub)
-    principal = Principal.parse(name) if issuer is None else _principal(name, issuer)
-    if principal.kind != "system" or principal.id not in RESERVED_COMPONENTS:
-        return principal
-    raise _RefusedError("the subject is the server's own")
-
-
-def _checked_expiry(claims: dict[str, Any], max_lifetime_s: int, now: float) -> float:
-    """Unix seconds at which the token ends, leeway included."""
-    exp = _seconds(claims, "exp")
-    iat = _seconds(claims, "iat") if "iat" in claims else now
-    nbf = _seconds(claims, "nbf") if "nbf" in claims else now
-    if exp + LEEWAY_S <= now or max(iat, nbf) > now + LEEWAY_S or exp - iat > max_lifetime_s:
-        raise _RefusedError("exp, iat or nbf is out of range")
-    return exp + LEEWAY_S
-
-
-def _seconds(claims: dict[str, Any], name: str) -> float:
-    value = claims.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_UNIX_S:
-        raise _RefusedError(f"{name} is not a time")
-    return float(value)
-
-
-def _string(claims: dict[str, Any], name: str) -> str:
-    value = claims.get(name)
-    if not isinstance(value, str):
-        raise _RefusedError(f"{name} is not a string")
-    return value
-
-
-def _strings(value: Any, name: str) -> frozenset[str]:
-    if isinstance(value, str):
-        return frozenset({value})
-    items = cast("list[object]", value) if isinstance(value, list) else [None]
-    strings = frozenset(item for item in items if isinstance(item, str))
-    if not all(isinstance(item, str) for item in items):
-        raise _RefusedError(f"{name} is not a list of strings")
-    return strings
-
-
-def _principal(sub: str, issuer: IssuerSettings) -> Principal:
-    match issuer.kind:
-        case "human":
-            return Principal("human", sub)
-        case "agent":
-            found = re.fullmatch(issuer.sub_pattern or "", sub)
-            run_id = found and (found["run"] if "run" in found.re.groupindex else found[1])
-            return Principal.parse(f"agent:{run_id or ''}")
-        case "system":
-            if sub not in issuer.subjects:
-                raise _RefusedError("sub is not listed")
-            return Principal("system", issuer.subjects[sub])
-
-
-def _run_claims(claims: dict[str, Any]) -> tuple[str | None, str | None]:
-    room = _string(claims, "room") if "room" in claims else None
-    if room is not None and not is_room_id(room):
-        raise _RefusedError("room is not a room id")
-    return room, canonical_name(_string(claims, "role")) if "role" in claims else None
-
-
-def _tenant(claims: dict[str, Any], issuer: IssuerSettings | None) -> str:
-    if issuer is not None and len(issuer.tenants) == 1:
-        return issuer.tenants[0]
-    name = "tenant" if issuer is None else issuer.tenant_claim or "tenant"
-    tenant = canonical_name(_string(claims, name))
-    if issuer is not None and issuer.tenants and tenant not in issuer.tenants:
-        raise _RefusedError(f"{name} is not one of the issuer's")
-    return tenant

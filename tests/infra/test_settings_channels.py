@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from minutebook.infra.channels.advice import advice
+from minutebook.infra.link_policy import policy_of, token_tiers_of
 from minutebook.infra.redaction.setup import secrets_of
 from minutebook.infra.settings import Settings, SettingsError
 from minutebook.infra.settings_channels import AllowRule, TargetRule
@@ -136,6 +137,14 @@ def test_no_secret_is_printed_and_each_is_known_to_the_redactor(tmp_path: Path) 
     [
         # The name, the tenant, the agent.
         ("[channels.Hook]\nkind = 'web'", "channels.Hook: a name is"),
+        ("[channels.token]\nkind = 'web'", "channels.token: this name is taken"),
+        ("[linking]\npolicy = 'some'", "linking.policy must be one of"),
+        ("[linking]\npolicy = 'pairs'", "linking.pairs: set it together"),
+        (HOOK + "tier = 'a'\n[linking]\npairs = { a = ['a'] }", "linking.pairs: set it together"),
+        (
+            HOOK + "tier = 'a'\n[linking]\npolicy = 'pairs'\npairs = { a = ['b'] }",
+            "linking.pairs: no channel has the tier b",
+        ),
         ("[channels.a]\nkind = 'fax'", "channels.a.kind must be one of web, webhook, telegram, slack, email"),
         (HOOK + "tenant = ' a'", "channels.hook.tenant must not be empty"),
         (HOOK + "clearance = ['a', '']", "channels.hook.clearance"),
@@ -234,3 +243,12 @@ def test_doctor_is_told_of_open_channels_and_of_payloads_in_the_clear(tmp_path: 
     ]
     closed = TELEGRAM + "allowlist = { nativeIds = ['7'] }\n"
     assert advice(loaded(tmp_path, f"{closed}[delivery]\npayloadKey = '{KEY}'\n")) == []
+
+
+def test_the_link_policy_is_that_of_the_tiers_unless_it_is_named(tmp_path: Path) -> None:
+    tiers = "[channels.low]\nkind = 'web'\ntier = 'l'\n[channels.high]\nkind = 'web'\ntenant = 'acme'\ntier = 'h'\n"
+    assert policy_of(loaded(tmp_path, "")).kind == "allow_all"
+    assert policy_of(loaded(tmp_path, tiers)).kind == "same_tier_only"
+    named = policy_of(loaded(tmp_path, tiers + "[linking]\npolicy = 'pairs'\npairs = { l = ['h'] }\n"))
+    assert (named.kind, named.pairs, dict(named.tiers)) == ("pairs", {("l", "h")}, {"low": "l", "high": "h"})
+    assert token_tiers_of(loaded(tmp_path, tiers)) == {"default": "l", "acme": "h"}

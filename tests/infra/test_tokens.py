@@ -35,7 +35,8 @@ from minutebook.infra.settings import (
 )
 from minutebook.infra.settings_clearance import ClearanceRules, ClearanceSettings
 from minutebook.infra.settings_conversations import ConversationSettings
-from minutebook.infra.tokens import LEEWAY_S, MAX_TOKEN_BYTES, REFUSAL, TokenVerifier
+from minutebook.infra.token_reading import LEEWAY_S
+from minutebook.infra.tokens import MAX_TOKEN_BYTES, REFUSAL, TokenVerifier
 
 NOW = 1_800_000_000
 ISS = "https://id.example"
