@@ -7,6 +7,7 @@ from msgspec import UNSET, Struct
 from ...domain.conversations.events import ReplyRecorded, UserRecorded
 from ...domain.conversations.identity import Identity
 from ...domain.conversations.signing import Keyring
+from ...domain.conversations.visibility import may_see
 from ...domain.errors import NotVisible
 from ...domain.principals import Caller, Principal
 from ..channels.inbound_ports import Claims
@@ -72,7 +73,7 @@ class Transcripts:
         """Whether a person may see what has those classes, by the claims of theirs that still hold. Raises
         Unavailable."""
         viewer = Viewer(Identity(str(who), tenant), await self._claims.of(tenant, account))
-        return not classes or (await self._clearance.resolve(viewer, [classes])).get(classes) is True
+        return may_see(classes, await self._clearance.resolve(viewer, [classes]))
 
 
 def _as_caller(asker: Identity) -> Caller:
