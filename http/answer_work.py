@@ -35,7 +35,6 @@ from ..infra.postgres.answer_table import PostgresAnswerTable, PostgresPushes
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.conversation_log import PostgresConversationLog
 from ..infra.postgres.delivery_payloads import PostgresPayloads
-from ..infra.postgres.ends import PostgresEnds
 from ..infra.postgres.pool import Pool, make_pool
 from ..infra.postgres.sign_ins import PostgresSnapshots
 from ..infra.postgres.store import PostgresStore
@@ -46,6 +45,7 @@ from .answer_services import continuations_of, unlinking_of
 from .answer_terms import answer_terms
 from .bounds import now
 from .delivery_terms import terms_of
+from .link_ends import ends_of
 
 POOL_SIZE = 8
 SWEEP_EVERY_S = 15
@@ -124,7 +124,7 @@ def _resolving(
     signals: Signals,
 ) -> tuple[Resolver, AnswerPermit, Planner]:
     key, keyring, log = server_key(settings), conversation_keys(settings), PostgresConversationLog(pool)
-    hashes, ends, terms = DeliveryHashes(key), PostgresEnds(pool), answer_terms(settings)
+    hashes, ends, terms = DeliveryHashes(key), ends_of(settings, pool), answer_terms(settings)
     planner = Planner(
         store,
         PostgresPayloads(pool),

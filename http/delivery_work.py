@@ -35,7 +35,7 @@ from ..infra.postgres.pool import make_pool
 from ..infra.postgres.shared_looks import PostgresHeads, PostgresSealed
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
-from .delivery_terms import terms_of
+from .delivery_terms import keep_of, terms_of
 
 POOL_SIZE = 8
 SWEEP_LIMIT_S = 14.0
@@ -118,5 +118,5 @@ async def delivery_work(
         Sweep("lanes", SWEEP_EVERY_S, sweep, SWEEP_LIMIT_S),
         Sweep("bulk", bulk_run.SWEEP_EVERY_S, runner.sweep),
     )
-    keeping = Keeping(PostgresBoard(pool), payloads, store, bulk)
+    keeping = Keeping(PostgresBoard(pool), payloads, store, bulk, keep_of(settings))
     return DeliveryWork(lanes if channels else None, sweeps, keeping.run)

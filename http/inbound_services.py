@@ -34,16 +34,18 @@ from ..infra.inbound_hashes import KeyedInboundHashes
 from ..infra.jobs.connector import jobs_pool
 from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.postgres.delivery_payloads import PostgresPayloads
-from ..infra.postgres.ends import PostgresEnds
 from ..infra.postgres.inbound_rows import PostgresInboundRows, PostgresSessionRows
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
 from ..infra.settings import Settings
 from ..infra.settings_channels import ChannelSettings
+from ..infra.settings_check_kept import DAY_S
+from ..infra.settings_section import parse_duration
 from .bounds import now
 from .delivery_terms import terms_of
 from .inbound_pace import InboundPace
+from .link_ends import ends_of
 
 WAKERS = 1
 """Connections at most that wake lanes; none is held while nobody is told anything."""
@@ -80,7 +82,7 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
     async def unlinked(tenant: str, account: str, link: Link) -> None:
         await unlinking.unlinked(tenant, account, link.end)
 
-    ends, conversations = PostgresEnds(pool), process.conversations
+    ends, conversations = ends_of(settings, pool), process.conversations
     sessions = Sessions(PostgresSessionRows(pool), hashes, conversations)
     verbs = Verbs(VerbMeans(linking, ends, sessions, conversations, notices, unlinked))
     callables = AllowCallables(rules, settings.config_dir or settings.data_dir)
@@ -102,6 +104,7 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
             process.signals,
             now,
             ulid_now,
+            days=parse_duration(settings.delivery.inbound_ttl) // DAY_S,
         )
     )
 

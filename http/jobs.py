@@ -22,6 +22,8 @@ from ..infra.postgres.retention import purge_expired
 from ..infra.redaction.engine import Redactor
 from ..infra.redaction.setup import redactor_of
 from ..infra.settings import Settings
+from ..infra.settings_check_kept import DAY_S
+from ..infra.settings_section import parse_duration
 from . import metrics_port
 from .answer_work import NO_ANSWERS, AnswerWork, answer_work
 from .conversation_sweeps import conversation_sweeps
@@ -144,7 +146,7 @@ async def _work(
         )
         turns, items = await forget_all(PostgresContinuationRows(pool)), await inbox_rows(settings, pool).forget()
         log.info("background turns and items of inboxes forgotten", continuations=turns, items=items)
-        await _purge(database)
+        await _purge(settings, database)
 
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)
     return Work(
@@ -154,10 +156,11 @@ async def _work(
     )
 
 
-async def _purge(database: Database) -> None:
+async def _purge(settings: Settings, database: Database) -> None:
     """As the retention role, in sessions of its own. A purge that left something is a sweep that failed: it is said in
     the log and by the doctor, and comes again (fault B12)."""
-    report = await purge_expired(database.url("retention"), database.url("auditor"))
+    days = parse_duration(settings.delivery.inbound_ttl) // DAY_S
+    report = await purge_expired(database.url("retention"), database.url("auditor"), inbound_days=days)
     for each in report.tenants:
         log.info(
             "expired streams deleted", tenant=each.tenant, streams=each.streams, events=each.events, keys=each.keys

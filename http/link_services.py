@@ -22,16 +22,17 @@ from ..infra.channels.web import WEB_CAN
 from ..infra.link_hashes import KeyedLinkHashes, KeyedSignInHashes
 from ..infra.link_policy import policy_of, token_tiers_of
 from ..infra.oidc import Providers, providers_of
-from ..infra.postgres.ends import PostgresEnds
 from ..infra.postgres.link_table import PostgresLinkTable
 from ..infra.postgres.operator_tables import PostgresOperatorTables
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.sign_ins import PostgresSignIns, PostgresSnapshots
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings, is_loopback
+from ..infra.settings_section import parse_duration
 from ..infra.tokens import TokenVerifier
 from .answer_services import unlinking_of
 from .bounds import now
+from .link_ends import ends_of
 
 
 class LinkServices(Struct, frozen=True):
@@ -67,6 +68,8 @@ def linking_of(
         token_tiers=token_tiers_of(settings),
         url_of=(lambda _tenant, _link_id: None) if providers is None else providers.url_of,
         signals=signals,
+        code_ttl_s=parse_duration(settings.linking.challenge_ttl),
+        relink_s=parse_duration(settings.linking.relink_wait),
     )
 
 
@@ -86,7 +89,7 @@ def link_services_of(
     providers = providers_of(settings, verifier)
     for each in providers.by_name.values():
         stack.push_async_callback(each.close)
-    linking, ends = linking_of(settings, pool, store, server_key, signals, providers), PostgresEnds(pool)
+    linking, ends = linking_of(settings, pool, store, server_key, signals, providers), ends_of(settings, pool)
     channels = {
         name: ChannelInfo(
             each.tenant, each.kind, WEB_CAN if each.kind == "web" else KINDS[each.kind](name, each, now).can

@@ -7,10 +7,10 @@ from msgspec import Struct
 from ..commands.channels.ends import EndsForgotten
 from ..commands.linking.keeping import forget_ends
 from ..infra.database import Database
-from ..infra.postgres.ends import PostgresEnds
 from ..infra.postgres.pool import make_pool
 from ..infra.postgres.sign_ins import PostgresSignIns, PostgresSnapshots
 from ..infra.settings import Settings
+from .link_ends import ends_of
 
 
 class Forgotten(Struct, frozen=True):
@@ -31,4 +31,4 @@ async def keep_ends(settings: Settings, database: Database) -> Forgotten:
     )
     async with pool:
         signed_in = await PostgresSignIns(pool).forget() + await PostgresSnapshots(pool).forget()
-        return Forgotten(await forget_ends(PostgresEnds(pool)), signed_in)
+        return Forgotten(await forget_ends(ends_of(settings, pool)), signed_in)

@@ -12,9 +12,10 @@ from ..domain.errors import Invalid
 from ..domain.ids import canonical_name
 from ..domain.principals import SERVER_COMPONENT, TURN_RUNNER
 from .redaction.rules import Rule
-from .settings_channels import AuthorizationSettings, ChannelSettings, DeliverySettings, LinkingSettings
+from .settings_channels import AuthorizationSettings, ChannelSettings, DeliverySettings
 from .settings_clearance import ClearanceSettings
 from .settings_conversations import AgentSettings, ConversationSettings, ToolSettings
+from .settings_linking import LinkingSettings
 from .settings_outward import LauncherSettings, NotifySettings, VerdictSettings
 from .settings_section import SecretSection, Section, parse_duration
 from .settings_telemetry import TelemetrySettings

@@ -67,19 +67,6 @@ class AuthorizationSettings(Section, frozen=True):
     ] = None
 
 
-class LinkingSettings(Section, frozen=True):
-    """`[linking]`: which channels may be linked with each other, and answered across."""
-
-    policy: Annotated[
-        Literal["allow_all", "same_tier_only", "pairs", "deny_all"] | None,
-        Meta(description="By tier; unset: same_tier_only as soon as a channel has one, else allow_all."),
-    ] = None
-    pairs: Annotated[
-        dict[str, tuple[str, ...]],
-        Meta(description="Of policy pairs: a tier to those that its words may go to; a link needs both ways."),
-    ] = {}
-
-
 class DeliverySettings(SecretSection, frozen=True):
     """`[delivery]`: how payloads are kept until they are out, and to how many an answer goes."""
 
@@ -105,6 +92,29 @@ class DeliverySettings(SecretSection, frozen=True):
     inbox_ttl: Annotated[
         str, Meta(description="How long what lies in an inbox stays there, read or not; 1m to 365d.")
     ] = "30d"
+    payload_ttl: Annotated[str, Meta(description="How long a payload is kept after its delivery's end; 1m to 30d.")] = (
+        "24h"
+    )
+    dead_payload_ttl: Annotated[
+        str, Meta(description="Likewise of a dead delivery, which may be replayed; 1m to 90d.")
+    ] = "14d"
+    attempts_ttl: Annotated[
+        str, Meta(description="How long a delivery's record with its attempts is kept once it is over; 1d to 3650d.")
+    ] = "90d"
+    inbound_ttl: Annotated[
+        str,
+        Meta(description="How long a message that came in, and a signature that is spent, is known again; 7d to 365d."),
+    ] = "30d"
+    replay_window: Annotated[
+        str, Meta(description="How long after its death a delivery may be replayed; 1m to 90d.")
+    ] = "7d"
+    order_window: Annotated[
+        str,
+        Meta(
+            description="How long a delivery that waits holds back later ones of its conversation and destination; 1s"
+            " to 24h."
+        ),
+    ] = "10m"
 
     @property
     def continuation_ttl_s(self) -> int:

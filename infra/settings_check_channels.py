@@ -29,12 +29,10 @@ _MEMBERS = ("nativeIds", "claim", "anyOf", "allOf", "python")
 def check_channels(settings: Settings) -> None:
     """Raises SettingsError with the key and what to do."""
     _check_payload_keys(settings)
-    _check_kept(settings)
     if settings.authorization.allowlist is not None:
         _check_allowlist("authorization.allowlist", settings.authorization.allowlist)
         if "inherit" in rules_in(settings.authorization.allowlist):
             raise SettingsError("authorization.allowlist is what others inherit: set it to open or to a rule.")
-    _check_linking(settings)
     for name, channel in settings.channels.items():
         key = f"channels.{name}"
         if _NAME.fullmatch(name) is None:
@@ -65,30 +63,6 @@ def effective_allowlist(channel: ChannelSettings, settings: Settings) -> Allowli
     """The allowlist of a receiving channel; `inherit` inside of rules still stands for that of [authorization]."""
     inherited = settings.authorization.allowlist
     return inherited if channel.allowlist == "inherit" and inherited is not None else channel.allowlist
-
-
-def _check_kept(settings: Settings) -> None:
-    delivery = settings.delivery
-    for name, text, least, most in (
-        ("continuationTtl", delivery.continuation_ttl, "1s", "30d"),
-        ("inboxTtl", delivery.inbox_ttl, "1m", "365d"),
-    ):
-        try:
-            is_right = parse_duration(least) <= parse_duration(text) <= parse_duration(most)
-        except ValueError:
-            is_right = False
-        if not is_right:
-            raise SettingsError(f"delivery.{name} must be a duration from {least} to {most}, such as 24h.")
-
-
-def _check_linking(settings: Settings) -> None:
-    linking = settings.linking
-    if (linking.policy == "pairs") != bool(linking.pairs):
-        raise SettingsError('linking.pairs: set it together with policy = "pairs", and only then.')
-    tiers = {each.tier for each in settings.channels.values()}
-    for tier in (*linking.pairs, *(each for targets in linking.pairs.values() for each in targets)):
-        if tier not in tiers:
-            raise SettingsError(f"linking.pairs: no channel has the tier {tier}; correct one of the two.")
 
 
 def _check_payload_keys(settings: Settings) -> None:

@@ -19,6 +19,8 @@ from .settings_check_channels import check_channels
 from .settings_check_clearance import check_clearance
 from .settings_check_conversations import check_conversations
 from .settings_check_issuers import check_issuers
+from .settings_check_kept import check_kept
+from .settings_check_linking import check_linking
 from .settings_check_outward import check_outward
 from .settings_conversations import resolved_counter
 from .settings_section import Section, is_secret
@@ -246,7 +248,9 @@ def _check(settings: Settings) -> None:
     _check_redaction(settings)
     check_outward(settings)
     check_conversations(settings)
+    check_kept(settings)
     check_channels(settings)
+    check_linking(settings)
     limits = settings.limits
     if limits.text_bytes > limits.payload_bytes:
         raise SettingsError("limits.textBytes must not exceed limits.payloadBytes: such a text could not be stored.")

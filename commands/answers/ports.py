@@ -7,11 +7,10 @@ from datetime import datetime
 from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
 
 from ...domain.answers.resolve import ChannelFacts
 from ...domain.answers.target import FAN_OUT
-from ...domain.channels.link_policy import LinkPolicy
+from ...domain.channels.link_policy import LinkPolicy, with_tier
 from ...domain.channels.messages import Address
 from ...domain.conversations.commands import SendTurn
 from ...domain.conversations.identity import Identity
@@ -171,7 +170,7 @@ class Unlinking(Protocol):
 
 class AnswerTerms(Struct, frozen=True):
     """What the settings say of answers. channels: by name. pushes_per_hour: to one recipient, over all that they did
-    not ask for in that chat. token_tiers: of those who speak with a token, by tenant."""
+    not ask for in that chat. token_tiers: by tenant the tier of those who speak with a token."""
 
     channels: Mapping[str, ChannelFacts]
     policy: LinkPolicy
@@ -180,10 +179,8 @@ class AnswerTerms(Struct, frozen=True):
     token_tiers: Mapping[str, str] = {}
 
     def policy_of(self, tenant: str) -> LinkPolicy:
-        """The link policy, with the tier of the tenant's tokens."""
-        tier = self.token_tiers.get(tenant)
-        policy = self.policy
-        return policy if tier is None else replace(policy, tiers={**policy.tiers, TOKEN_CHANNEL: tier})
+        """Where answers may go in a tenant; those with a token have a tier of its own."""
+        return with_tier(self.policy, TOKEN_CHANNEL, self.token_tiers.get(tenant))
 
     def known(self, tenant: str, name: str) -> ChannelFacts | None:
         """The channel of that tenant with that name."""

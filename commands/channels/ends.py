@@ -16,15 +16,18 @@ TOKEN_CHANNEL = "token"  # noqa: S105 - the name of a channel
 """The channel of those who speak with a token of their own; no channel of the settings may have its name. The native id
 is the principal as text."""
 
-ACTIVE_DAYS = 30
+ACTIVE_S = 30 * 86_400.0
 """For how long the end that spoke last is the active one of its account."""
+
+TOMBSTONE_S = 30 * 86_400.0
+"""For how long it is known whose an end was that was unlinked."""
 
 
 class KnownEnd(Struct, frozen=True):
     """An end as it was when it last spoke in private. address: where it is reached, with its native id.
 
     account: the isolation key that it belongs to now. spoke_at: by the database's clock; 1970 for one that has done
-    nothing but link. is_active: it spoke within ACTIVE_DAYS, and so can be the target `active`. link_id: empty where
+    nothing but link. is_active: it spoke within ACTIVE_S, and so can be the target `active`. link_id: empty where
     the end is the account's own. push: of an own end `replies`, or `off` while it is muted.
     """
 

@@ -56,7 +56,7 @@ class Taken(Struct, frozen=True):
 class InboundMeans(Struct, frozen=True):
     """What is worked with. One per process. channels: by name; rules: of those that receive. decoy: a channel that
     nothing is authentic for, which is asked where there is none, so that both cost the same. point: awaited at named
-    places between the steps, where tests end the process."""
+    places between the steps, where tests end the process. days: as RETENTION_DAYS."""
 
     channels: Mapping[str, Channel]
     rules: Mapping[str, ChannelRules]
@@ -75,6 +75,7 @@ class InboundMeans(Struct, frozen=True):
     now: Callable[[], datetime]
     new_id: NewId
     point: Callable[[str], Awaitable[None]] | None = None
+    days: int = RETENTION_DAYS
 
     async def passed(self, name: str) -> None:
         """A named place between two steps."""
@@ -203,7 +204,7 @@ class Receiving:
             conversation,
         )
         rows = rows_of(decided(event), means.new_id).rows
-        creation = Creation(INBOUND, rules.tenant, RETENTION_DAYS)
+        creation = Creation(INBOUND, rules.tenant, means.days)
         item = Append(f"{STREAM}{speaking.message}", 0, rows, create=creation, seal=True)
         (outcome,) = await means.store.append([item])
         if outcome.kind == "appended":

@@ -91,7 +91,8 @@ class Verbs:
             return wording.TOO_MANY
         except NotVisible:
             return wording.NOT_CONFIRMED
-        return wording.link_url(begun.url) if begun.url else wording.link_code(begun.code)
+        ttl_s = self._means.linking.code_ttl_s
+        return wording.link_url(begun.url, ttl_s) if begun.url else wording.link_code(begun.code, ttl_s)
 
     async def _present(self, speaking: Speaking) -> str:
         """A code that was shown in a group is void already (inbound.py); it is not taken there."""

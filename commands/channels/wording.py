@@ -18,7 +18,7 @@ LINKED = "These chats are linked now. Send /unlink to part them."
 NOT_CONFIRMED = "That link cannot be made any more. Begin again with /link."
 NOT_LINKED = "This chat is not linked with anything."
 UNLINKED = "This chat is on its own again."
-TOO_MANY = "Too many links wait for their confirmation. Confirm one, or try again in ten minutes."
+TOO_MANY = "Too many links wait for their confirmation. Confirm one, or try again when one has expired."
 NEW = "A new conversation begins with your next message."
 CANCELLED = "What was running for you here is stopped."
 NOTHING_RUNS = "Nothing runs for you here."
@@ -26,20 +26,20 @@ MUTED = "Nothing more is sent to this chat on its own. Send /start to undo that.
 WELCOME = "Hello. Write to the agent; /link links this chat with an account, /stop mutes it, /status says how it is."
 
 
-def link_code(code: str) -> str:
-    """The code of a link, for who began it."""
+def link_code(code: str, ttl_s: float) -> str:
+    """The code of a link, for who began it. ttl_s: how long it is good for, a minute at least."""
     shown = f"{code[:4]}-{code[4:]}"
     return (
-        f"Your code is {shown}. Send /link {shown} in the other chat within ten minutes, then confirm it here with"
-        " /confirm. Show it to nobody, and in no group."
+        f"Your code is {shown}. Send /link {shown} in the other chat within {_counted(ttl_s)}, then confirm it here"
+        " with /confirm. Show it to nobody, and in no group."
     )
 
 
-def link_url(url: str) -> str:
-    """Where an account is proven by its identity provider."""
+def link_url(url: str, ttl_s: float) -> str:
+    """Where an account is proven by its identity provider. ttl_s: as in link_code."""
     return (
-        f"Sign in here within ten minutes to link this chat, then send /confirm: {url}\nTo link it with another chat,"
-        " send /link code instead."
+        f"Sign in here within {_counted(ttl_s)} to link this chat, then send /confirm: {url}\nTo link it with another"
+        " chat, send /link code instead."
     )
 
 
@@ -59,3 +59,8 @@ def status(links: int, *, is_muted: bool, is_running: bool, queued: int) -> str:
     running = "an answer is under way" if is_running else "nothing is under way"
     waits = f", {queued} wait" if queued else ""
     return f"This chat is {linked} and {heard}; {running}{waits}."
+
+
+def _counted(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    return "a minute" if minutes == 1 else f"{minutes} minutes"

@@ -56,11 +56,13 @@ class Wanted(Struct, frozen=True):
 
 
 class ChannelTerms(Struct, frozen=True):
-    """What the settings say of a channel's deliveries. rate: sends a second, None for any pace."""
+    """What the settings say of a channel's deliveries. rate: sends a second, None for any pace. days: of a delivery's
+    stream, from its seal on."""
 
     policy: Policy = Policy()
     lanes: int = LANES
     rate: float | None = None
+    days: int = RETENTION_DAYS
 
 
 Terms = Callable[[str], ChannelTerms]
@@ -165,7 +167,7 @@ class Planner:
             terms.policy,
         )
         decided = rows_of(decision, self._new_id)
-        creation = Creation(DELIVERY, wanted.tenant, RETENTION_DAYS)
+        creation = Creation(DELIVERY, wanted.tenant, terms.days)
         planned = decision.events[0].event
         assert isinstance(planned, DeliveryPlanned)  # noqa: S101 - what plan answers
         return planned, Append(stream_of(delivery_id), 0, decided.rows, create=creation), bound, encoded

@@ -11,14 +11,14 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...domain.channels.link_policy import LinkPolicy
+from ...domain.channels.link_policy import LinkPolicy, with_tier
 from ...domain.decisions import Decision
 from ...domain.errors import Invalid, MinutebookError, NotVisible, Unavailable
 from ...domain.ids import is_conversation_id, long_id
-from ...domain.linking.codes import code_of, read_code
+from ...domain.linking.codes import CODE_TTL_S, code_of, read_code
 from ...domain.linking.decide import Around, End, begin, confirm, present
 from ...domain.linking.events import LinkedEnd, LinkFailed, LinkVoided, Push, UnlinkReason
-from ...domain.linking.operate import change_push, seen_in_group, unlink, withdraw
+from ...domain.linking.operate import RELINK_S, change_push, seen_in_group, unlink, withdraw
 from ...domain.linking.state import Account, Challenge, Link
 from ...domain.principals import Principal
 from ...domain.times import stamp
@@ -73,7 +73,8 @@ class Linking:
     """One per process. `now` is this server's clock; `entropy` draws that many bits.
 
     token_tiers: by tenant the tier of those who speak with a token. url_of: where somebody signs in for a link of a
-    tenant, None where the tenant has no provider for that. failing_s: as FAILING_S.
+    tenant, None where the tenant has no provider for that. failing_s: as FAILING_S; code_ttl_s, relink_s: as CODE_TTL_S
+    and RELINK_S.
     """
 
     def __init__(
@@ -90,6 +91,8 @@ class Linking:
         url_of: Callable[[str, str], str | None] = lambda _tenant, _link_id: None,
         signals: Signals = SILENCE,
         failing_s: float = FAILING_S,
+        code_ttl_s: float = CODE_TTL_S,
+        relink_s: float = RELINK_S,
     ) -> None:
         self._accounts = Accounts(store, new_id)
         self._table = table
@@ -101,6 +104,8 @@ class Linking:
         self._url_of = url_of
         self._signals = signals
         self._failing_s = failing_s
+        self.code_ttl_s = code_ttl_s
+        self._relink_s = relink_s
 
     async def end_of(self, tenant: str, channel: str, native_id: str, *, is_person: bool = False) -> End:
         """A proven end with the key that it has now. is_person: by a token, whose key it keeps. Raises Unavailable."""
@@ -115,8 +120,7 @@ class Linking:
 
     def policy(self, tenant: str) -> LinkPolicy:
         """What may be linked with what in a tenant; those with a token have a tier of its own."""
-        tier = self._token_tiers.get(tenant)
-        return replace(self._policy, tiers={**self._policy.tiers, **({TOKEN_CHANNEL: tier} if tier else {})})
+        return with_tier(self._policy, TOKEN_CHANNEL, self._token_tiers.get(tenant))
 
     async def begin(self, end: End, actor: Principal, mechanism: Mechanism = "code", key: Key | None = None) -> Begun:
         """A new code, or the URL of a sign-in. Raises TooManyPending, Full, Invalid where nobody can sign in for the
@@ -128,7 +132,7 @@ class Linking:
         pending = await self._table.pending(end.tenant)
 
         async def decide(state: Account) -> Decision:
-            return begin(state, end, link_id, hashed, pending, self._now(), actor)
+            return begin(state, end, link_id, hashed, pending, self._now(), actor, self.code_ttl_s)
 
         try:
             answer = await self._accounts.change(end.tenant, end.account, decide, key)
@@ -298,7 +302,8 @@ class Linking:
         self, tenant: str, account: str, link_id: str, reason: UnlinkReason, actor: Principal, key: Key | None
     ) -> Gone:
         async def decide(state: Account) -> Decision:
-            decision, link = unlink(state, link_id, reason, self._now(), actor), state.link(link_id)
+            decision = unlink(state, link_id, reason, self._now(), actor, self._relink_s)
+            link = state.link(link_id)
             ended = [account] if link is None else [account, link.end.channel, link.end.native]
             return replace(decision, answer={**decision.answer, ENDED: ended})
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class LinkPolicy(Struct, frozen=True):
@@ -20,6 +21,11 @@ class LinkPolicy(Struct, frozen=True):
 def default_policy(tiers: Mapping[str, str]) -> LinkPolicy:
     """Of settings that name none: as soon as any channel has a tier, only those of the same one."""
     return LinkPolicy("same_tier_only" if tiers else "allow_all", tiers)
+
+
+def with_tier(policy: LinkPolicy, channel: str, tier: str | None) -> LinkPolicy:
+    """The policy with one more channel that has a tier; as it is for None."""
+    return policy if tier is None else replace(policy, tiers={**policy.tiers, channel: tier})
 
 
 def permits(policy: LinkPolicy, source: str, target: str) -> bool:

@@ -40,7 +40,7 @@ Objection = Literal["taken", "policy", "full"]
 """What stands against a link, whoever consents: a reason of LinkFailed and of LinkVoided."""
 
 _CODE_HASH = re.compile(r"[0-9a-f]{64}")
-_TOO_MANY = "Too many links wait for their confirmation; confirm one, or begin again in ten minutes."
+_TOO_MANY = "Too many links wait for their confirmation; confirm one, or begin again when one has expired."
 
 
 class End(Struct, frozen=True):
@@ -92,7 +92,14 @@ class Confirmed(Struct, frozen=True):
 
 
 def begin(
-    account: Account, end: End, link_id: str, code: str, pending: int, now: datetime, actor: Principal
+    account: Account,
+    end: End,
+    link_id: str,
+    code: str,
+    pending: int,
+    now: datetime,
+    actor: Principal,
+    ttl_s: float = CODE_TTL_S,
 ) -> Decision:
     """Ask for a code; what has expired meanwhile is said first. code: its keyed hash. pending: of the whole tenant.
 
@@ -106,7 +113,7 @@ def begin(
         raise TooManyPending(_TOO_MANY)
     if len(account.links) >= MAX_LINKS:
         raise Full(f"{MAX_LINKS} ends are linked already; unlink one first.")
-    expires_at = after(now, CODE_TTL_S)
+    expires_at = after(now, ttl_s)
     begun = LinkBegun(link_id, end.tenant, end.account, end.channel, end.native, end.keeps, code, expires_at)
     expired = (LinkVoided(each.link_id, "expired") for each in old)
     return _by(actor, *expired, begun, answer={"id": link_id, "expiresAt": expires_at})

@@ -25,7 +25,14 @@ def change_push(account: Account, link_id: str, push: Push, actor: Principal) ->
     return Decision() if link.push == push else _by(actor, PushChanged(link_id, push))
 
 
-def unlink(account: Account, link_id: str, reason: UnlinkReason, now: datetime, actor: Principal) -> Decision:
+def unlink(
+    account: Account,
+    link_id: str,
+    reason: UnlinkReason,
+    now: datetime,
+    actor: Principal,
+    relink_s: float = RELINK_S,
+) -> Decision:
     """The end is its own again, and what it has begun or presented in this account is void.
 
     Routes, deliveries, continuations and streams end by this one event: who serves them reads it. Raises NotVisible.
@@ -34,7 +41,7 @@ def unlink(account: Account, link_id: str, reason: UnlinkReason, now: datetime, 
     if link is None:
         raise NotVisible
     void = (LinkVoided(each.link_id, "unlinked") for each in account.challenges if _is_of(each, link))
-    gone = Unlinked(link_id, link.end.channel, link.end.native, reason, after(now, RELINK_S))
+    gone = Unlinked(link_id, link.end.channel, link.end.native, reason, after(now, relink_s))
     return _by(actor, gone, *void)
 
 

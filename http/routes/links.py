@@ -28,7 +28,7 @@ UNCACHED = {"cache-control": "no-store"}
 
 
 class BegunAnswer(CommandAnswer, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """What POST /v1/links answers. code: to be shown at the other end within ten minutes. url: where to sign in."""
+    """What POST /v1/links answers. code: to be shown at the other end before expiresAt. url: where to sign in."""
 
     expires_at: str
     code: str | UnsetType = UNSET

@@ -9,6 +9,8 @@ import msgspec
 import typer
 
 from ..postgres.retention import RetentionBroken, RetentionReport, purge_expired
+from ..settings_check_kept import DAY_S
+from ..settings_section import parse_duration
 from .common import FINDING, DataDir, Json, database_of, fail, guarded, print_json, settings_of
 from .progress import bar
 from .render import complain, printable, say
@@ -19,14 +21,21 @@ def retention(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be deleted.")] = False,
     json: Json = False,
 ) -> None:
-    """Delete sealed streams that are past their days and under no hold, and idempotency keys older than 30 days."""
+    """Delete sealed streams that are past their days and under no hold, and old requests."""
     with guarded():
-        with database_of(settings_of(data_dir)) as database:
+        settings = settings_of(data_dir)
+        days = parse_duration(settings.delivery.inbound_ttl) // DAY_S
+        with database_of(settings) as database:
             urls = database.url("retention"), database.url("auditor")
             try:
                 with bar("purging") as tell:
                     report = asyncio.run(
-                        purge_expired(*urls, dry_run=dry_run, told=lambda done, total: tell("", done, total))
+                        purge_expired(
+                            *urls,
+                            inbound_days=days,
+                            dry_run=dry_run,
+                            told=lambda done, total: tell("", done, total),
+                        )
                     )
             except RetentionBroken as error:
                 fail(printable(str(error)), FINDING)

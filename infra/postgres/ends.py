@@ -10,7 +10,7 @@ import psycopg
 from msgspec import UNSET
 from psycopg_pool import AsyncConnectionPool
 
-from ...commands.channels.ends import ACTIVE_DAYS, TOKEN_CHANNEL, EndsForgotten, KnownEnd
+from ...commands.channels.ends import ACTIVE_S, TOKEN_CHANNEL, TOMBSTONE_S, EndsForgotten, KnownEnd
 from ...domain.channels.messages import Address, Place
 from ...domain.linking.display import displayed
 from ...domain.linking.events import LinkedEnd
@@ -28,7 +28,7 @@ RETURNING true
 """
 _SHAPE: LiteralString = """
     e.channel, e.native, e.native_id, e.chat, e.thread, e.display, e.spoke_at,
-    e.spoke_at > clock_timestamp() - make_interval(days => %(days)s)
+    e.spoke_at > clock_timestamp() - make_interval(secs => %(active_s)s)
 """
 _LINKED: LiteralString = f"""
 SELECT i.holder, i.push, i.link_id, {_SHAPE}
@@ -61,14 +61,21 @@ _PERSON = (
 _MUTE = """
 UPDATE minutebook.ends e SET muted = %s WHERE e.tenant = %s AND e.channel = %s AND e.native = %s RETURNING true
 """
-_FORGET = "SELECT f.ends, f.tombstones, f.wrongs, f.challenges FROM minutebook.forget_ends_v1(%s) f"
+_FORGET = "SELECT f.ends, f.tombstones, f.wrongs, f.challenges FROM minutebook.forget_ends_v2(%s, %s, %s) f"
 
 
 class PostgresEnds:
-    """Ends of commands/channels/ends.py over a pool of the app role."""
+    """Ends of commands/channels/ends.py over a pool of the app role. active_s, tombstone_s: as those constants."""
 
-    def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
+    def __init__(
+        self,
+        pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]],
+        active_s: float = ACTIVE_S,
+        tombstone_s: float = TOMBSTONE_S,
+    ) -> None:
         self._pool = pool
+        self._active_s = active_s
+        self._tombstone_s = tombstone_s
 
     async def note(
         self, tenant: str, end: LinkedEnd, own_key: str, address: Address, display: str, *, is_message: bool = True
@@ -90,12 +97,12 @@ class PostgresEnds:
 
     async def of_account(self, tenant: str, account: str) -> Sequence[KnownEnd]:
         """See Ends.of_account."""
-        rows = await fetch(self._pool, _OF_ACCOUNT, {"tenant": tenant, "account": account, "days": ACTIVE_DAYS})
+        rows = await fetch(self._pool, _OF_ACCOUNT, {"tenant": tenant, "account": account, "active_s": self._active_s})
         return [_known(row) for row in rows]
 
     async def one(self, tenant: str, end: LinkedEnd) -> KnownEnd | None:
         """See Ends.one."""
-        about = {"tenant": tenant, "channel": end.channel, "native": end.native, "days": ACTIVE_DAYS}
+        about = {"tenant": tenant, "channel": end.channel, "native": end.native, "active_s": self._active_s}
         rows = await fetch(self._pool, _ONE, about)
         return _known(rows[0]) if rows else None
 
@@ -110,7 +117,7 @@ class PostgresEnds:
 
     async def forget(self, limit: int) -> EndsForgotten:
         """See Ends.forget."""
-        return EndsForgotten(*(await fetch(self._pool, _FORGET, (limit,)))[0])
+        return EndsForgotten(*(await fetch(self._pool, _FORGET, (limit, self._active_s, self._tombstone_s)))[0])
 
 
 def _known(row: tuple[str, Any, str, str, str, str, str, str | None, str, datetime, bool]) -> KnownEnd:

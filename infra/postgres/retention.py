@@ -16,6 +16,9 @@ from .pool import CONNECT_TIMEOUT_S, RoleName, check_role
 MAX_FAILURES = 20
 """Streams that could not be purged and are named in the report."""
 
+INBOUND_DAYS = 30
+"""For how long a spent proof of a channel is kept, unless the settings say."""
+
 _NOW = "SELECT clock_timestamp()"
 
 _EXPIRED = "s.sealed AND NOT s.held AND s.closed_at + make_interval(days => s.retention_days) <= %(now)s::timestamptz"
@@ -28,7 +31,7 @@ SELECT o.tenant, count(*) FROM (
     SELECT k.tenant FROM minutebook.idempotency k
     WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz AND k.operation <> 'send_turn'
     UNION ALL SELECT s.tenant FROM minutebook.inbound_signatures s
-    WHERE s.seen_at + interval '30 days' <= %(now)s::timestamptz
+    WHERE s.seen_at + make_interval(days => %(inbound_days)s) <= %(now)s::timestamptz
     UNION ALL SELECT c.tenant FROM minutebook.channel_sessions c
     WHERE c.used_at + interval '30 days' <= %(now)s::timestamptz) o
 GROUP BY 1
@@ -40,7 +43,7 @@ WITH gone AS (DELETE FROM minutebook.idempotency k
               WHERE k.created_at + interval '30 days' <= %(now)s::timestamptz AND k.operation <> 'send_turn'
               RETURNING k.tenant),
 spent AS (DELETE FROM minutebook.inbound_signatures s
-          WHERE s.seen_at + interval '30 days' <= %(now)s::timestamptz RETURNING s.tenant),
+          WHERE s.seen_at + make_interval(days => %(inbound_days)s) <= %(now)s::timestamptz RETURNING s.tenant),
 idle AS (DELETE FROM minutebook.channel_sessions c
          WHERE c.used_at + interval '30 days' <= %(now)s::timestamptz RETURNING c.tenant)
 SELECT g.tenant, count(*)
@@ -72,8 +75,8 @@ class RetentionBroken(Exception):
 
 
 class TenantReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What went of one tenant (or would go, on a dry run). keys: what is remembered of requests for 30 days,
-    idempotency keys and spent proofs and idle sessions of channels."""
+    """What went of one tenant (or would go, on a dry run). keys: what is remembered of requests for a time, idempotency
+    keys and spent proofs and idle sessions of channels."""
 
     tenant: str
     streams: int
@@ -103,9 +106,15 @@ _Session = psycopg.AsyncConnection[tuple[Any, ...]]
 
 
 async def purge_expired(
-    url: str, auditor_url: str, *, dry_run: bool = False, told: Callable[[int, int], None] | None = None
+    url: str,
+    auditor_url: str,
+    *,
+    inbound_days: int = INBOUND_DAYS,
+    dry_run: bool = False,
+    told: Callable[[int, int], None] | None = None,
 ) -> RetentionReport:
     """Delete what expired up to now. `url` is the retention role's, whose policies do not narrow the auditor's eyes.
+    inbound_days: how long spent proofs of channels are kept; 7 at least.
 
     Raises RoleRefused for another role, and RetentionBroken where a right is missing or row-level security hides from
     the retention role what has expired: a purge that deletes nothing must never look like one that had nothing to do
@@ -114,19 +123,20 @@ async def purge_expired(
     async with await _connect(url, "retention") as session, await _connect(auditor_url, "auditor") as auditor:
         await _check_rights(session)
         now: datetime = (await _rows(auditor, _NOW))[0][0]
+        old = {"now": now, "inbound_days": inbound_days}
         expired = await _rows(session, _EXPIRED_IDS, {"now": now})
         await _check_sight(auditor, Counter(tenant for _, _, tenant in expired), now)
         if dry_run:
-            tenants = await _count(auditor, now)
+            tenants = await _count(auditor, old)
             streams, keys = sum(each.streams for each in tenants), sum(each.keys for each in tenants)
             return RetentionReport(True, tenants, streams, keys, [])
         streams, events, failures = await _purge(session, expired, told)
-        keys = Counter[str](dict(await _rows(session, _DELETE_KEYS, {"now": now})))  # pyright: ignore[reportArgumentType]
+        keys = Counter[str](dict(await _rows(session, _DELETE_KEYS, old)))  # pyright: ignore[reportArgumentType]
         tenants = [
             TenantReport(tenant, streams[tenant], events[tenant], keys[tenant])
             for tenant in sorted(streams.keys() | keys.keys())
         ]
-        left = await _count(auditor, now)
+        left = await _count(auditor, old)
         return RetentionReport(
             False, tenants, sum(each.streams for each in left), sum(each.keys for each in left), failures
         )
@@ -192,11 +202,11 @@ async def _purge(
     return streams, events, failures
 
 
-async def _count(auditor: _Session, now: datetime) -> list[TenantReport]:
+async def _count(auditor: _Session, old: dict[str, Any]) -> list[TenantReport]:
     streams: dict[str, tuple[int, int]] = {
-        tenant: (count, events) for tenant, count, events in await _rows(auditor, _EXPIRED_BY_TENANT, {"now": now})
+        tenant: (count, events) for tenant, count, events in await _rows(auditor, _EXPIRED_BY_TENANT, old)
     }
-    keys: dict[str, int] = dict(await _rows(auditor, _OLD_KEYS_BY_TENANT, {"now": now}))  # pyright: ignore[reportArgumentType]
+    keys: dict[str, int] = dict(await _rows(auditor, _OLD_KEYS_BY_TENANT, old))  # pyright: ignore[reportArgumentType]
     return [
         TenantReport(tenant, *streams.get(tenant, (0, 0)), keys.get(tenant, 0))
         for tenant in sorted(streams.keys() | keys.keys())

@@ -809,14 +809,15 @@ $$;
 
 ALTER FUNCTION minutebook.feed_switch_v1(p_on boolean) OWNER TO minutebook_owner;
 
--- Name: forget_ends_v1(integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+-- Name: forget_ends_v2(integer, double precision, double precision); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
-CREATE FUNCTION minutebook.forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) RETURNS record
+CREATE FUNCTION minutebook.forget_ends_v2(p_limit integer, p_ends_s double precision, p_tombstones_s double precision, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    v_old timestamptz := clock_timestamp() - interval '30 days';
+    v_old timestamptz := clock_timestamp() - make_interval(secs => greatest(p_ends_s, 86400));
+    v_left timestamptz := clock_timestamp() - make_interval(secs => greatest(p_tombstones_s, 86400));
 BEGIN
     DELETE FROM minutebook.ends d WHERE (d.tenant, d.channel, d.native) IN (
         SELECT e.tenant, e.channel, e.native FROM minutebook.ends e
@@ -829,8 +830,8 @@ BEGIN
     GET DIAGNOSTICS ends = ROW_COUNT;
     DELETE FROM minutebook.linked_identities d WHERE (d.tenant, d.channel, d.native) IN (
         SELECT i.tenant, i.channel, i.native FROM minutebook.linked_identities i
-        WHERE i.holder IS NULL AND i.updated_at <= v_old AND i.free_at <= clock_timestamp() LIMIT p_limit)
-      AND d.holder IS NULL AND d.updated_at <= v_old;
+        WHERE i.holder IS NULL AND i.updated_at <= v_left AND i.free_at <= clock_timestamp() LIMIT p_limit)
+      AND d.holder IS NULL AND d.updated_at <= v_left;
     GET DIAGNOSTICS tombstones = ROW_COUNT;
     DELETE FROM minutebook.link_wrongs d WHERE (d.tenant, d.channel, d.native) IN (
         SELECT w.tenant, w.channel, w.native FROM minutebook.link_wrongs w WHERE w.until <= clock_timestamp() LIMIT p_limit)
@@ -843,7 +844,7 @@ BEGIN
 END
 $$;
 
-ALTER FUNCTION minutebook.forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) OWNER TO minutebook_owner;
+ALTER FUNCTION minutebook.forget_ends_v2(p_limit integer, p_ends_s double precision, p_tombstones_s double precision, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) OWNER TO minutebook_owner;
 
 -- Name: forget_snapshot(); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
@@ -1131,7 +1132,7 @@ CREATE FUNCTION minutebook.guard_inbound() RETURNS trigger
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
-    RAISE EXCEPTION 'it is kept for 30 days' USING ERRCODE = 'insufficient_privilege';
+    RAISE EXCEPTION 'it is not old enough' USING ERRCODE = 'insufficient_privilege';
 END
 $$;
 
@@ -4458,7 +4459,7 @@ ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_run_or_hold;
 
 -- Name: inbound_signatures inbound_signatures_guard; Type: TRIGGER; Schema: minutebook; Owner: minutebook_owner
 
-CREATE TRIGGER inbound_signatures_guard BEFORE DELETE ON minutebook.inbound_signatures FOR EACH ROW WHEN ((old.seen_at > (clock_timestamp() - '30 days'::interval))) EXECUTE FUNCTION minutebook.guard_inbound();
+CREATE TRIGGER inbound_signatures_guard BEFORE DELETE ON minutebook.inbound_signatures FOR EACH ROW WHEN ((old.seen_at > (clock_timestamp() - '7 days'::interval))) EXECUTE FUNCTION minutebook.guard_inbound();
 
 ALTER TABLE minutebook.inbound_signatures ENABLE ALWAYS TRIGGER inbound_signatures_guard;
 
@@ -4841,10 +4842,10 @@ GRANT ALL ON FUNCTION minutebook.feed_advance_v1(p_limit integer) TO minutebook_
 
 REVOKE ALL ON FUNCTION minutebook.feed_switch_v1(p_on boolean) FROM PUBLIC;
 
--- Name: FUNCTION forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+-- Name: FUNCTION forget_ends_v2(p_limit integer, p_ends_s double precision, p_tombstones_s double precision, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
-REVOKE ALL ON FUNCTION minutebook.forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION minutebook.forget_ends_v1(p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) TO minutebook_app;
+REVOKE ALL ON FUNCTION minutebook.forget_ends_v2(p_limit integer, p_ends_s double precision, p_tombstones_s double precision, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.forget_ends_v2(p_limit integer, p_ends_s double precision, p_tombstones_s double precision, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint) TO minutebook_app;
 
 -- Name: FUNCTION forget_snapshot(); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -56,7 +56,7 @@ CALLERS = {
     "take_push_v1": {"app"},
     "inbox_put_v1": {"app"},
     "inbox_expire_v1": {"app"},
-    "forget_ends_v1": {"app"},
+    "forget_ends_v2": {"app"},
     "is_purge_whole": {"retention"},
     "purge_stream_v1": {"retention"},
 }
@@ -92,7 +92,7 @@ DEFINERS = {
     "take_push_v1",
     "inbox_put_v1",
     "inbox_expire_v1",
-    "forget_ends_v1",
+    "forget_ends_v2",
     "is_purge_whole",
 }
 

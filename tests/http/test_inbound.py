@@ -17,7 +17,7 @@ from live_server import until
 
 @pytest.fixture(scope="module")
 def desk(new_data_dir: Callable[[], Path]) -> Iterator[Desk]:
-    with inbound_desk(new_data_dir()) as made:
+    with inbound_desk(new_data_dir(), more='[delivery]\ninboundTtl = "9d"\n') as made:
         yield made
         logs = made.server.logs()
         assert "Traceback" not in logs
@@ -37,6 +37,8 @@ def test_a_webhook_s_message_becomes_one_turn_of_a_guest(desk: Desk) -> None:
     again = desk.hook("and once more", sender="webby").json()
     assert desk.decided(again["id"])["conversation"] == event["conversation"]
     assert desk.asked(event["conversation"]) == ["over a webhook", "and once more"]
+    days = desk.rows("SELECT DISTINCT s.retention_days FROM minutebook.streams s WHERE s.kind = 'inbound'")
+    assert days == [(9,)], "inboundTtl of the settings"
     other = desk.hook("somebody else", sender="another").json()
     assert desk.decided(other["id"])["conversation"] != event["conversation"]
 

@@ -138,13 +138,6 @@ def test_no_secret_is_printed_and_each_is_known_to_the_redactor(tmp_path: Path) 
         # The name, the tenant, the agent.
         ("[channels.Hook]\nkind = 'web'", "channels.Hook: a name is"),
         ("[channels.token]\nkind = 'web'", "channels.token: this name is taken"),
-        ("[linking]\npolicy = 'some'", "linking.policy must be one of"),
-        ("[linking]\npolicy = 'pairs'", "linking.pairs: set it together"),
-        (HOOK + "tier = 'a'\n[linking]\npairs = { a = ['a'] }", "linking.pairs: set it together"),
-        (
-            HOOK + "tier = 'a'\n[linking]\npolicy = 'pairs'\npairs = { a = ['b'] }",
-            "linking.pairs: no channel has the tier b",
-        ),
         ("[channels.a]\nkind = 'fax'", "channels.a.kind must be one of web, webhook, telegram, slack, email"),
         (HOOK + "tenant = ' a'", "channels.hook.tenant must not be empty"),
         (HOOK + "clearance = ['a', '']", "channels.hook.clearance"),

@@ -184,6 +184,7 @@ async def desk_of(
     policy: Policy = BRISK,
     lanes: int = 4,
     rate: float | None = None,
+    days: int = 90,
     permit: Permit = permit_all,
 ) -> AsyncGenerator[Desk]:
     """A desk as the app role, with its channels open."""
@@ -195,7 +196,7 @@ async def desk_of(
         for channel in channels.values():
             await channel.open()
             stack.push_async_callback(channel.close)
-        desk = Desk(pool, jobs, channels, ChannelTerms(policy, lanes, rate), permit)
+        desk = Desk(pool, jobs, channels, ChannelTerms(policy, lanes, rate, days), permit)
         desk.appender.start()
         stack.push_async_callback(desk.appender.close)
         stack.push_async_callback(desk.planner.close)

@@ -26,6 +26,7 @@ class Office:
     """Linking as one process has it, with a clock that tests move."""
 
     def __init__(self, pool: Any) -> None:
+        self.pool = pool
         self.ahead = timedelta()
         self.appender = Appender(pool, notify=False)
         self.table = PostgresLinkTable(pool, self.now)

@@ -1,15 +1,16 @@
--- A spent proof, and which conversation goes on in a chat, are kept for 30 days, whoever would delete them sooner.
+-- A spent proof is kept for 7 days at least, and for 30 days which conversation goes on in a chat, whoever would delete them
+-- sooner.
 CREATE OR REPLACE FUNCTION minutebook.guard_inbound() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION 'it is kept for 30 days' USING ERRCODE = 'insufficient_privilege';
+    RAISE EXCEPTION 'it is not old enough' USING ERRCODE = 'insufficient_privilege';
 END
 $$;
 ALTER FUNCTION minutebook.guard_inbound() OWNER TO minutebook_owner;
 REVOKE ALL ON FUNCTION minutebook.guard_inbound() FROM PUBLIC;
 
 CREATE OR REPLACE TRIGGER inbound_signatures_guard BEFORE DELETE ON minutebook.inbound_signatures
-    FOR EACH ROW WHEN (OLD.seen_at > pg_catalog.clock_timestamp() - interval '30 days')
+    FOR EACH ROW WHEN (OLD.seen_at > pg_catalog.clock_timestamp() - interval '7 days')
     EXECUTE FUNCTION minutebook.guard_inbound();
 ALTER TABLE minutebook.inbound_signatures ENABLE ALWAYS TRIGGER inbound_signatures_guard;
 

@@ -164,9 +164,27 @@ def test_spent_proofs_and_idle_sessions_older_than_30_days_are_forgotten(
     with log.connect("postgres") as superuser:
         assert one(superuser, "SELECT string_agg(signature, '') FROM minutebook.inbound_signatures") == "m29"
         assert one(superuser, "SELECT string_agg(scope, '') FROM minutebook.channel_sessions") == "m29"
-    for table in ("inbound_signatures", "channel_sessions"):
-        with log.connect("retention") as retention, pytest.raises(psycopg.errors.InsufficientPrivilege):
-            retention.execute(f"DELETE FROM minutebook.{table}")
+    with log.connect("retention") as retention, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        retention.execute("DELETE FROM minutebook.channel_sessions")
+
+
+def test_spent_proofs_go_when_the_settings_say_and_never_within_a_week(log: Any, tmp_path: Any) -> None:
+    with log.connect("postgres") as superuser:
+        for days in (6, 8, 11):
+            superuser.execute(
+                "INSERT INTO minutebook.inbound_signatures (tenant, channel, signature, seen_at)"
+                " VALUES ('acme', 'tg', %s, now() - %s::interval)",
+                (f"m{days}", f"{days} days"),
+            )
+    done = verb("retention", env={**at(log, tmp_path), "MINUTEBOOK_DELIVERY_INBOUND_TTL": "10d"})
+    assert done.code == 0, done
+    with log.connect("postgres") as superuser:
+        kept = "SELECT string_agg(signature, ' ' ORDER BY signature) FROM minutebook.inbound_signatures"
+        assert one(superuser, kept) == "m6 m8"
+    with log.connect("retention") as retention:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege), retention.transaction():
+            retention.execute("DELETE FROM minutebook.inbound_signatures s WHERE s.signature = 'm6'")
+        assert retention.execute("DELETE FROM minutebook.inbound_signatures s WHERE s.signature = 'm8'").rowcount == 1
 
 
 def test_another_role_is_refused(log: Any, tmp_path: Any) -> None:

@@ -1,11 +1,15 @@
--- Takes what linking keeps no longer, p_limit rows of each at most: ends that belong to nobody and have nobody 30 days after
--- they were seen last; that an end was unlinked, 30 days after; wrong codes that are forgotten; codes that expired a day ago.
--- Answers how many of each went.
-CREATE OR REPLACE FUNCTION minutebook.forget_ends_v1(
-    p_limit integer, OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint)
+DROP FUNCTION IF EXISTS minutebook.forget_ends_v1(integer);
+
+-- Takes what linking keeps no longer, p_limit rows of each at most: ends that belong to nobody and have nobody p_ends_s after
+-- they were seen last; that an end was unlinked, p_tombstones_s after; wrong codes that are forgotten; codes that expired a
+-- day ago. Both times are in seconds, a day at least. Answers how many of each went.
+CREATE OR REPLACE FUNCTION minutebook.forget_ends_v2(
+    p_limit integer, p_ends_s double precision, p_tombstones_s double precision,
+    OUT ends bigint, OUT tombstones bigint, OUT wrongs bigint, OUT challenges bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    v_old timestamptz := clock_timestamp() - interval '30 days';
+    v_old timestamptz := clock_timestamp() - make_interval(secs => greatest(p_ends_s, 86400));
+    v_left timestamptz := clock_timestamp() - make_interval(secs => greatest(p_tombstones_s, 86400));
 BEGIN
     DELETE FROM minutebook.ends d WHERE (d.tenant, d.channel, d.native) IN (
         SELECT e.tenant, e.channel, e.native FROM minutebook.ends e
@@ -18,8 +22,8 @@ BEGIN
     GET DIAGNOSTICS ends = ROW_COUNT;
     DELETE FROM minutebook.linked_identities d WHERE (d.tenant, d.channel, d.native) IN (
         SELECT i.tenant, i.channel, i.native FROM minutebook.linked_identities i
-        WHERE i.holder IS NULL AND i.updated_at <= v_old AND i.free_at <= clock_timestamp() LIMIT p_limit)
-      AND d.holder IS NULL AND d.updated_at <= v_old;
+        WHERE i.holder IS NULL AND i.updated_at <= v_left AND i.free_at <= clock_timestamp() LIMIT p_limit)
+      AND d.holder IS NULL AND d.updated_at <= v_left;
     GET DIAGNOSTICS tombstones = ROW_COUNT;
     DELETE FROM minutebook.link_wrongs d WHERE (d.tenant, d.channel, d.native) IN (
         SELECT w.tenant, w.channel, w.native FROM minutebook.link_wrongs w WHERE w.until <= clock_timestamp() LIMIT p_limit)
@@ -31,6 +35,6 @@ BEGIN
     GET DIAGNOSTICS challenges = ROW_COUNT;
 END
 $$;
-ALTER FUNCTION minutebook.forget_ends_v1(integer) OWNER TO minutebook_owner;
-REVOKE ALL ON FUNCTION minutebook.forget_ends_v1(integer) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION minutebook.forget_ends_v1(integer) TO minutebook_app;
+ALTER FUNCTION minutebook.forget_ends_v2(integer, double precision, double precision) OWNER TO minutebook_owner;
+REVOKE ALL ON FUNCTION minutebook.forget_ends_v2(integer, double precision, double precision) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION minutebook.forget_ends_v2(integer, double precision, double precision) TO minutebook_app;
