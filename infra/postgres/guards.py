@@ -42,7 +42,9 @@ _AGGREGATE = re.compile(
 _EXECUTE = re.compile(r"GRANT EXECUTE ON FUNCTION minutebook\.(\w+)\([^)]*\)\s+TO ([^;]+);")
 _SECURITY = re.compile(r"ALTER TABLE minutebook\.(\w+) (ENABLE|FORCE) ROW LEVEL SECURITY;")
 _POLICY = re.compile(r"CREATE POLICY (\w+) ON minutebook\.(\w+)(?: FOR (\w+))?\s+TO ([\w, \n]+?)\s+(?:USING|WITH)\b")
-_GRANT = re.compile(r"^GRANT ((?:SELECT|INSERT|UPDATE|DELETE)\b[^;]*?) ON ([^;]*?)\s+TO ([^;]+?);", re.MULTILINE)
+_GRANT = re.compile(
+    r"^(GRANT|REVOKE) ((?:SELECT|INSERT|UPDATE|DELETE)\b[^;]*?) ON ([^;]*?)\s+(?:TO|FROM) ([^;]+?);", re.MULTILINE
+)
 _PRIVILEGE = re.compile(r"([A-Z]+)(?:\s*\(([^)]*)\))?")
 _COMMENT = re.compile(r"--[^\n]*")
 
@@ -199,15 +201,19 @@ WHERE x.grantee <> s.relowner
 """
 
 
-def _wanted_grants(view_tables: list[str]) -> Iterator[Grant]:
+def _wanted_grants(view_tables: list[str]) -> set[Grant]:
+    """What the files grant and no later one revokes."""
     defaults = "".join(f"GRANT SELECT ON {table} TO minutebook_app, minutebook_auditor;\n" for table in view_tables)
-    for privileges, objects, roles in _GRANT.findall(_COMMENT.sub("", _text()) + "\n" + defaults):
+    wanted: set[Grant] = set()
+    for verb, privileges, objects, roles in _GRANT.findall(_COMMENT.sub("", _text()) + "\n" + defaults):
         tables = view_tables if "ALL TABLES IN SCHEMA" in objects else _names(objects)
         for privilege, columns in _PRIVILEGE.findall(privileges):
             places = [f" ({column})" for column in _names(columns)] or [""]
-            yield from (
+            said = {
                 Grant(role, privilege + place, table) for role in _names(roles) for table in tables for place in places
-            )
+            }
+            wanted = wanted | said if verb == "GRANT" else wanted - said
+    return wanted
 
 
 def _names(text: str) -> list[str]:

@@ -292,7 +292,7 @@ def test_no_route_has_a_byte_of_it(scene: Scene) -> None:
         "delivery_id": [scene.talk],
         "token": ["t0ken" * 8],
         **{key: ["nowhere"] for key in ("channel", "name", "issuer")},
-        **{key: [scene.talk] for key in ("link_id", "plan_id")},
+        **{key: [scene.talk] for key in ("link_id", "plan_id", "continuation_id")},
     }
     bodies: dict[tuple[str, str], list[Any]] = {
         ("post", "/v1/conversations"): [{"agent": "parrot", "id": "x"}, {"agent": scene.talk}],

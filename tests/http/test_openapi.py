@@ -80,7 +80,7 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         if any(parameter["name"] == "Idempotency-Key" for parameter in operation.get("parameters", ()))
     }
     unkeyed = {"noteSeen", "beginSession", "endSession", "hello", "pushEvents", "askApproval", "bye"}
-    unkeyed |= {"takeInbound", "takeReceipts", "acknowledge", "reconcileDeliveries"}
+    unkeyed |= {"takeInbound", "takeReceipts", "acknowledge", "reconcileDeliveries", "endContinuation"}
     assert (
         keyed
         == {operation["operationId"] for _, method, operation in operations(document) if method != "get"} - unkeyed
@@ -96,6 +96,9 @@ def test_commands_document_their_body_and_their_key(document: dict[str, Any]) ->
         "presentLink": "PresentCode",
         "confirmLink": "ConfirmLink",
         "changePush": "ChangePush",
+        "unlinkFor": "EndByOperator",
+        "voidChallenge": "EndByOperator",
+        "endContinuation": "EndByOperator",
         "postMessage": "PostMessage",
         "putMember": "MemberRole",
         "closeRoom": "CloseRoom",

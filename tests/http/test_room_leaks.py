@@ -128,7 +128,7 @@ def test_law_12_no_route_and_no_stream_has_a_byte_of_it(scene: Scene, net: Net, 
         "delivery_id": [scene.room],
         "token": ["t0ken" * 8],
         **{key: ["nowhere"] for key in ("channel", "name", "issuer")},
-        **{key: [scene.room] for key in ("link_id", "plan_id")},
+        **{key: [scene.room] for key in ("link_id", "plan_id", "continuation_id")},
     }
     fork, decide = "/v1/rooms/{room_id}/fork", "/v1/rooms/{room_id}/approvals/{approval_id}/decision"
     bodies: dict[tuple[str, str], list[Any]] = {

@@ -24,5 +24,5 @@ REVOKE ALL ON FUNCTION minutebook.note_inbound() FROM PUBLIC;
 
 -- For each row on purpose: the condition is looked at without a call, so that other events pay next to nothing.
 CREATE OR REPLACE TRIGGER events_note_inbound AFTER INSERT ON minutebook.events
-    FOR EACH ROW WHEN (NEW.type = 'inbound_decided') EXECUTE FUNCTION minutebook.note_inbound();
+    FOR EACH ROW WHEN (NEW.type = 'inbound_decided'::text) EXECUTE FUNCTION minutebook.note_inbound();
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_inbound;

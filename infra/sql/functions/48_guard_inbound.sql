@@ -10,11 +10,11 @@ ALTER FUNCTION minutebook.guard_inbound() OWNER TO minutebook_owner;
 REVOKE ALL ON FUNCTION minutebook.guard_inbound() FROM PUBLIC;
 
 CREATE OR REPLACE TRIGGER inbound_signatures_guard BEFORE DELETE ON minutebook.inbound_signatures
-    FOR EACH ROW WHEN (OLD.seen_at > pg_catalog.clock_timestamp() - interval '7 days')
+    FOR EACH ROW WHEN (OLD.seen_at > clock_timestamp() - '7 days'::interval)
     EXECUTE FUNCTION minutebook.guard_inbound();
 ALTER TABLE minutebook.inbound_signatures ENABLE ALWAYS TRIGGER inbound_signatures_guard;
 
 CREATE OR REPLACE TRIGGER channel_sessions_guard BEFORE DELETE ON minutebook.channel_sessions
-    FOR EACH ROW WHEN (OLD.used_at > pg_catalog.clock_timestamp() - interval '30 days')
+    FOR EACH ROW WHEN (OLD.used_at > clock_timestamp() - '30 days'::interval)
     EXECUTE FUNCTION minutebook.guard_inbound();
 ALTER TABLE minutebook.channel_sessions ENABLE ALWAYS TRIGGER channel_sessions_guard;

@@ -44,6 +44,6 @@ REVOKE ALL ON FUNCTION minutebook.note_inbox() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER events_note_inbox AFTER INSERT ON minutebook.events
     FOR EACH ROW
     WHEN (NEW.type = ANY (ARRAY['delivery_cancelled'::text, 'delivery_purged'::text])
-        OR (NEW.type = 'state_changed' AND NEW.origin_client = 'erased'))
+        OR (NEW.type = 'state_changed'::text AND NEW.origin_client = 'erased'::text))
     EXECUTE FUNCTION minutebook.note_inbox();
 ALTER TABLE minutebook.events ENABLE ALWAYS TRIGGER events_note_inbox;
