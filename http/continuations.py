@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from datetime import UTC
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from ..commands.answers.ports import KeptContinuation
 from ..commands.conversations.handlers import Looked
@@ -92,6 +94,15 @@ class ContinuationDesk:
             await self._look(caller, found)
             raise AlreadyEnded("The continuation has ended already.")
         return await handlers.cancel(caller, found.conversation_id, CancelTurn(found.envelope_id), key)
+
+    async def state(self, caller: Caller, token: str) -> Mapping[str, Any]:
+        """See Runs of commands/channels/doing.py. What it says goes to a channel, which the words may not be for: they
+        come by a delivery, or to who asks with a token."""
+        return msgspec.to_builtins(replace(await self.read(caller, token, 0, ""), result=UNSET))
+
+    async def stop(self, caller: Caller, token: str, key: str) -> None:
+        """See Runs."""
+        await self.cancel(caller, token, key)
 
     async def _look(self, caller: Caller, found: KeptContinuation) -> Looked:
         return await self._talks.handlers.look(caller, found.conversation_id)

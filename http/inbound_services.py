@@ -11,7 +11,7 @@ from msgspec import Struct
 from ulid_transform import ulid_now
 
 from ..commands.answers.ports import Intake, Unlinking
-from ..commands.channels.doing import Doing, DoMeans
+from ..commands.channels.doing import Doing, DoMeans, Runs
 from ..commands.channels.inbound import InboundMeans, Receiving
 from ..commands.channels.inbound_ports import Claims
 from ..commands.channels.judging import Judge, JudgeMeans
@@ -66,6 +66,7 @@ class Process(Struct, frozen=True):
     linking: Linking
     claims: Claims
     unlinking: Unlinking
+    runs: Runs
 
 
 async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Receiving:
@@ -98,7 +99,7 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
             Judge(JudgeMeans(linking, ends, process.claims, callables, hashes)),
             sessions,
             conversations,
-            Doing(DoMeans(process.intake, ends, sessions, verbs, notices, now)),
+            Doing(DoMeans(process.intake, ends, sessions, verbs, notices, process.runs, now)),
             Notes(store, now, ulid_now),
             InboundPace(),
             process.signals,

@@ -147,7 +147,7 @@ async def serve_http(
             conversations,
             clearance,
             *await operating_of(settings, database, pool, store, dispatcher, limits.admit, signals, stack),
-            ContinuationDesk(conversations),
+            (runs := ContinuationDesk(conversations)),
             await receiving_of(
                 Process(
                     settings,
@@ -162,6 +162,7 @@ async def serve_http(
                     links.linking,
                     links.snapshots,
                     links.unlinking,
+                    runs,
                 ),
                 stack,
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -27,6 +27,19 @@ PASSING = (RateLimited, QueueFull, Unavailable, TimedOut)
 """Refusals after which the same message may come again: nothing of it is done."""
 
 
+class Runs(Protocol):
+    """Background turns by the token of their handle, for whom it was given to. Every method raises NotVisible, the same
+    for what is another's and for what there is not, and Unavailable."""
+
+    async def state(self, caller: Caller, token: str) -> Mapping[str, Any]:
+        """How it stands, without any words of it: id, status, expiresAt, and where they are known turn and reason."""
+        ...
+
+    async def stop(self, caller: Caller, token: str, key: str) -> None:
+        """Stop it; the same key again does nothing more. Raises AlreadyEnded."""
+        ...
+
+
 class DoMeans(Struct, frozen=True):
     """What is worked with. One per process. now: the server's clock."""
 
@@ -35,6 +48,7 @@ class DoMeans(Struct, frozen=True):
     sessions: Sessions
     verbs: Verbs
     notices: Notices
+    runs: Runs
     now: Callable[[], datetime]
 
 
@@ -62,8 +76,11 @@ class Doing:
         return UNSET
 
     async def handle_again(self, speaking: Speaking, known: Known, wishes: Wishes) -> Continuation:
-        """The handle of a background turn that was sent before; none where the turn cannot be asked for any more."""
+        """What a message is told that has had its effect: the handle of its background turn, or how the turn stands
+        that it asked for; nothing where that cannot be asked for any more."""
         try:
+            if speaking.said.continuation is not UNSET:
+                return await self._means.runs.state(speaking.caller, speaking.said.continuation)
             return _handle_in(await self._send(speaking, known, wishes))
         except PASSING:
             raise
@@ -76,6 +93,10 @@ class Doing:
             await self._means.ends.note(
                 end.tenant, end.linked, speaking.own_key, speaking.private, said.display, is_message=said.verb is None
             )
+        if said.continuation is not UNSET:
+            if said.verb == "cancel":
+                await self._means.runs.stop(speaking.caller, said.continuation, f"channel.{speaking.message}")
+            return await self._means.runs.state(speaking.caller, said.continuation)
         if said.verb is not None:
             await self._means.verbs.act(said.verb, speaking, self._session(speaking))
             return UNSET

@@ -165,8 +165,8 @@ class Receiving:
     async def _again(self, rules: ChannelRules, said: Inbound, known: Known, wishes: Wishes) -> Taken:
         """What is told of a message that has had its effect; the handle of its background run is the same one."""
         continuation: Mapping[str, Any] | UnsetType = UNSET
-        is_turn = known.outcome == "accepted" and known.conversation_id is not UNSET
-        if is_turn and (wishes.background or rules.background):
+        is_turn = known.conversation_id is not UNSET and (wishes.background or rules.background)
+        if known.outcome == "accepted" and (is_turn or said.continuation is not UNSET):
             speaking = await self._means.judge.speaking(rules, said, known.id, known.correlation_id)
             continuation = await self._means.doing.handle_again(speaking, known, wishes)
         return Taken(known.correlation_id, known.outcome, True, continuation)
@@ -231,6 +231,8 @@ class Receiving:
 
 def wishes_of(said: Inbound) -> Wishes:
     """What a message asks for beside its words. Raises Invalid with the path."""
+    if said.continuation is not UNSET and said.verb not in ("status", "cancel"):
+        raise Invalid.at("$.continuation", "goes with the command status or cancel")
     if said.response_target is UNSET:
         return Wishes(said.background)
     try:

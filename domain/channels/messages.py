@@ -40,8 +40,9 @@ class Inbound(Struct, frozen=True):
     """A message of a proven sender. message_id: the platform's identity of it, the same for each of its retries.
 
     verb, argument: where it is a command of ours. is_mention: the agent is meant. conversation, continuation,
-    background, response_target: of webhooks alone, not checked yet; in JSON shapes of http.md. display: what the sender
-    may be shown as to people, as they or the platform chose it; it proves nothing.
+    background, response_target: of webhooks alone, not checked yet; in JSON shapes of http.md. continuation: token of
+    the background turn that a /status or /cancel is about. display: what the sender may be shown as to people, as they
+    or the platform chose it; it proves nothing.
     """
 
     sender: ChannelIdentity

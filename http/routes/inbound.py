@@ -26,7 +26,7 @@ UNCACHED = {"cache-control": "no-store"}
 
 class InboundAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a webhook is answered. id: to ask operators about it; the same for each repetition, which says duplicate.
-    continuation: of a background turn."""
+    continuation: the handle of a background turn, or how that stands which a command names."""
 
     id: str
     outcome: InboundOutcome

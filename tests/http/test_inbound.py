@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 from bad_input import refused
 from inbound_scenes import HOOK, OTHER, SLACK, TELEGRAM, Desk, fresh, inbound_desk, number, signature
@@ -209,3 +210,41 @@ def test_no_secret_and_no_name_is_in_the_log(desk: Desk) -> None:
         sessions = connection.execute("SELECT s::text FROM minutebook.channel_sessions s").fetchall()
     assert "canary" not in str((events, rows, sessions))
     assert HOOK not in desk.server.logs()
+
+
+def test_a_webhook_asks_for_its_background_turn_and_stops_it(desk: Desk) -> None:
+    begun = desk.hook("!slow 400 50", sender="bea", background=True).json()
+    token = begun["continuation"]["token"]
+
+    def command(name: str, sender: str = "bea", **fields: object) -> httpx.Response:
+        return desk.hook(None, sender=sender, command=name, **{"continuation": token, **fields})
+
+    def asked() -> dict[str, object]:
+        answer = command("status")
+        assert answer.status_code == 202, answer.text
+        return answer.json()["continuation"]
+
+    until(lambda: asked()["status"] == "running", 10, "its start")
+    assert set(asked()) == {"id", "status", "expiresAt", "turn"}
+    strange = [
+        command("status", "mallory"),
+        command("cancel", "mallory"),
+        command("status", continuation="x" * 43),
+        desk.hook(None, sender="bea", name="other", secret=OTHER, command="status", continuation=token),
+    ]
+    assert [each.status_code for each in strange[:3]] == [404] * 3
+    assert strange[3].json()["outcome"] == "denied"
+    assert "continuation" not in strange[3].json()
+    once = fresh()
+    stopped = [command("cancel", messageId=once) for _ in range(2)]
+    assert [each.status_code for each in stopped] == [202, 202], stopped[0].text
+    until(lambda: asked()["status"] == "cancelled", 10, "its end")
+    assert "result" not in asked(), "words go where the channel may carry them"
+    refused(command("cancel"), 409, "already_ended")
+
+
+@pytest.mark.parametrize("fields", [{"text": "how is it?"}, {"command": "new"}])
+def test_a_continuation_goes_with_status_and_cancel_alone(desk: Desk, fields: dict[str, str]) -> None:
+    before = desk.count()
+    refused(desk.signed({"from": "ann", "messageId": fresh(), "continuation": "x", **fields}), 422, "invalid")
+    assert desk.count() == before
