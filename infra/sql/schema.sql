@@ -1347,13 +1347,25 @@ DECLARE
     v_key text := p_delivery_id || '.' || p_part;
     v_stream bigint;
     v_conversation text;
+    v_talk bigint;
+    v_turn bigint;
     v_head bigint;
     v_cursor bigint;
 BEGIN
-    SELECT d.stream_id, d.conversation_id INTO v_stream, v_conversation FROM minutebook.deliveries d
+    SELECT d.conversation_id INTO v_conversation FROM minutebook.deliveries d
+    WHERE d.id = p_delivery_id AND d.tenant = p_tenant AND d.channel = p_channel;
+    SELECT s.id INTO v_talk FROM minutebook.streams s WHERE s.name = 'conversation:' || v_conversation FOR SHARE;
+    SELECT d.stream_id INTO v_stream FROM minutebook.deliveries d
     WHERE d.id = p_delivery_id AND d.tenant = p_tenant AND d.channel = p_channel FOR SHARE;
-    IF NOT FOUND THEN
+    SELECT (e.payload ->> 'turn')::bigint INTO v_turn FROM minutebook.events e WHERE e.stream_id = v_stream AND e.seq = 1;
+    IF v_stream IS NULL THEN
         RETURN 'unknown';
+    ELSIF EXISTS (SELECT FROM minutebook.events n LEFT JOIN minutebook.events e
+            ON e.stream_id = n.stream_id AND e.seq = (n.payload ->> 'erasedSeq')::bigint
+        WHERE n.origin_client = 'erased' AND n.stream_id = v_talk
+          AND coalesce(e.payload ->> 'turn', n.payload -> 'left' ->> 'turn')::bigint = v_turn)
+    THEN
+        RETURN 'withdrawn';
     ELSIF EXISTS (SELECT FROM minutebook.events e
         WHERE e.stream_id = v_stream AND e.type IN ('delivery_cancelled', 'delivery_purged'))
     THEN
@@ -1366,11 +1378,8 @@ BEGIN
     WHERE h.tenant = p_tenant AND h.recipient = p_recipient RETURNING h.id, h.last INTO v_head, v_cursor;
     INSERT INTO minutebook.inbox_items (key, tenant, head, cursor, channel, delivery_id, part, stream_id, conversation_id,
         turn, codec, codec_version, body, wrapped, expires_at)
-    SELECT v_key, p_tenant, v_head, v_cursor, p_channel, p_delivery_id, p_part,
-        (SELECT s.id FROM minutebook.streams s WHERE s.name = 'conversation:' || v_conversation), v_conversation,
-        (e.payload ->> 'turn')::bigint, p_codec, p_version, p_body, p_wrapped,
-        clock_timestamp() + make_interval(secs => p_ttl_s)
-    FROM minutebook.events e WHERE e.stream_id = v_stream AND e.seq = 1
+    VALUES (v_key, p_tenant, v_head, v_cursor, p_channel, p_delivery_id, p_part, v_talk, v_conversation, v_turn, p_codec,
+        p_version, p_body, p_wrapped, clock_timestamp() + make_interval(secs => p_ttl_s))
     ON CONFLICT ON CONSTRAINT inbox_items_pkey DO NOTHING;
     IF NOT FOUND THEN
         RETURN 'there';
@@ -1976,14 +1985,26 @@ CREATE FUNCTION minutebook.note_inbox() RETURNS trigger
 DECLARE
     v_delivery text;
     v_turn bigint;
+    v_run text;
     v_item record;
     v_last bigint;
 BEGIN
     IF NEW.type = 'state_changed' THEN
-        SELECT (e.payload ->> 'turn')::bigint INTO v_turn FROM minutebook.events e
+        SELECT nullif((e.payload ->> 'turn')::bigint, 0), CASE e.type WHEN 'user_recorded' THEN e.payload ->> 'id' END
+        INTO v_turn, v_run FROM minutebook.events e
         WHERE e.stream_id = NEW.stream_id AND e.seq = (NEW.payload ->> 'erasedSeq')::bigint
           AND e.type IN ('user_recorded', 'reply_recorded');
-        IF coalesce(v_turn, 0) = 0 THEN
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+        WITH gone AS (
+            DELETE FROM minutebook.delivery_payloads p USING minutebook.deliveries d, minutebook.streams s
+            WHERE s.id = NEW.stream_id AND d.conversation_id = substr(s.name, length('conversation:') + 1)
+              AND p.delivery_id = d.id AND (d.run_id = v_run OR EXISTS (SELECT FROM minutebook.events f
+                  WHERE f.stream_id = d.stream_id AND f.seq = 1 AND (f.payload ->> 'turn')::bigint = v_turn))
+            RETURNING p.delivery_id)
+        UPDATE minutebook.deliveries d SET has_payload = false FROM gone g WHERE d.id = g.delivery_id;
+        IF v_turn IS NULL THEN
             RETURN NULL;
         END IF;
     ELSE

@@ -226,6 +226,41 @@ def test_erased_words_go_from_the_inbox(boxes: LiveServer, pia: Person) -> None:
     assert [row["text"] for row in inbox(pia.client)["items"]] == ["stays"]
 
 
+def test_erased_words_wait_for_no_send_and_come_into_no_inbox(boxes: LiveServer, pia: Person) -> None:
+    wished = wish(pia.talk, 1, "canary-5c0e", to=pia.who)
+
+    async def plan(desk: Desk, _: PostgresInbox) -> str:
+        return (await desk.planner.plan([wished]))[0]
+
+    async def put(_: Desk, rows: PostgresInbox) -> str:
+        try:
+            await rows.put("default", "inbox", Address("inbox", pia.who), {"kind": "reply", "text": "x"}, f"{one}.1")
+        except Exception as error:
+            return getattr(error, "code", "")
+        return "stored"
+
+    one = at_desk(boxes, plan)
+    stored = (
+        "SELECT d.has_payload, (SELECT count(*) FROM minutebook.delivery_payloads p WHERE p.delivery_id = d.id)"
+        " FROM minutebook.deliveries d WHERE d.id = %s"
+    )
+    with boxes.sql() as connection:
+        assert connection.execute(stored, (one,)).fetchone() == (True, 1)
+        seq = connection.execute(
+            "SELECT e.seq FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id"
+            " WHERE s.name = %s AND e.type = 'reply_recorded'",
+            (f"conversation:{pia.talk}",),
+        ).fetchone()
+        assert seq is not None
+        connection.execute(
+            "SELECT outcome FROM minutebook.name_words_erasure_v1(%s, %s, %s, 'asked', '{}', '{}', false)",
+            (f"conversation:{pia.talk}", seq[0], "01J00000000000000000000001"),
+        )
+        assert connection.execute(stored, (one,)).fetchone() == (False, 0)
+    assert at_desk(boxes, put) == "already_ended", "somebody had read the words before they were erased"
+    assert inbox(pia.client)["items"] == []
+
+
 def test_who_is_taken_out_of_the_conversation_sees_its_items_no_more(boxes: LiveServer, pia: Person) -> None:
     guest = Person(boxes)
     talk = start(pia.client, mode="shared")

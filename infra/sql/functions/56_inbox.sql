@@ -16,9 +16,11 @@ REVOKE ALL ON FUNCTION minutebook.inbox_open_v1(text, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION minutebook.inbox_open_v1(text, text) TO minutebook_app;
 
 -- Stores one part of a delivery and wakes who follows. The lock on the recipient's row is held to the commit, so that places
--- become visible in their order; that on the delivery's keeps a cancellation before or behind all of it.
+-- become visible in their order; that on the delivery's keeps a cancellation before or behind all of it, and that on the
+-- conversation's, which is taken first as whoever appends takes it, an erasure.
 --
--- Outcomes: stored; there (the key is known); withdrawn (the delivery was cancelled or purged); unknown (no such delivery).
+-- Outcomes: stored; there (the key is known); withdrawn (the delivery was cancelled or purged, or its words were erased);
+-- unknown (no such delivery).
 CREATE OR REPLACE FUNCTION minutebook.inbox_put_v1(
     p_tenant text, p_channel text, p_recipient text, p_delivery_id text, p_part integer, p_codec text, p_version integer,
     p_body bytea, p_wrapped bytea, p_ttl_s integer)
@@ -28,13 +30,25 @@ DECLARE
     v_key text := p_delivery_id || '.' || p_part;
     v_stream bigint;
     v_conversation text;
+    v_talk bigint;
+    v_turn bigint;
     v_head bigint;
     v_cursor bigint;
 BEGIN
-    SELECT d.stream_id, d.conversation_id INTO v_stream, v_conversation FROM minutebook.deliveries d
+    SELECT d.conversation_id INTO v_conversation FROM minutebook.deliveries d
+    WHERE d.id = p_delivery_id AND d.tenant = p_tenant AND d.channel = p_channel;
+    SELECT s.id INTO v_talk FROM minutebook.streams s WHERE s.name = 'conversation:' || v_conversation FOR SHARE;
+    SELECT d.stream_id INTO v_stream FROM minutebook.deliveries d
     WHERE d.id = p_delivery_id AND d.tenant = p_tenant AND d.channel = p_channel FOR SHARE;
-    IF NOT FOUND THEN
+    SELECT (e.payload ->> 'turn')::bigint INTO v_turn FROM minutebook.events e WHERE e.stream_id = v_stream AND e.seq = 1;
+    IF v_stream IS NULL THEN
         RETURN 'unknown';
+    ELSIF EXISTS (SELECT FROM minutebook.events n LEFT JOIN minutebook.events e
+            ON e.stream_id = n.stream_id AND e.seq = (n.payload ->> 'erasedSeq')::bigint
+        WHERE n.origin_client = 'erased' AND n.stream_id = v_talk
+          AND coalesce(e.payload ->> 'turn', n.payload -> 'left' ->> 'turn')::bigint = v_turn)
+    THEN
+        RETURN 'withdrawn';
     ELSIF EXISTS (SELECT FROM minutebook.events e
         WHERE e.stream_id = v_stream AND e.type IN ('delivery_cancelled', 'delivery_purged'))
     THEN
@@ -47,11 +61,8 @@ BEGIN
     WHERE h.tenant = p_tenant AND h.recipient = p_recipient RETURNING h.id, h.last INTO v_head, v_cursor;
     INSERT INTO minutebook.inbox_items (key, tenant, head, cursor, channel, delivery_id, part, stream_id, conversation_id,
         turn, codec, codec_version, body, wrapped, expires_at)
-    SELECT v_key, p_tenant, v_head, v_cursor, p_channel, p_delivery_id, p_part,
-        (SELECT s.id FROM minutebook.streams s WHERE s.name = 'conversation:' || v_conversation), v_conversation,
-        (e.payload ->> 'turn')::bigint, p_codec, p_version, p_body, p_wrapped,
-        clock_timestamp() + make_interval(secs => p_ttl_s)
-    FROM minutebook.events e WHERE e.stream_id = v_stream AND e.seq = 1
+    VALUES (v_key, p_tenant, v_head, v_cursor, p_channel, p_delivery_id, p_part, v_talk, v_conversation, v_turn, p_codec,
+        p_version, p_body, p_wrapped, clock_timestamp() + make_interval(secs => p_ttl_s))
     ON CONFLICT ON CONSTRAINT inbox_items_pkey DO NOTHING;
     IF NOT FOUND THEN
         RETURN 'there';

@@ -1,18 +1,32 @@
 -- Takes the words out of inboxes in the transaction of the event that says so: a delivery was cancelled or purged, or a
--- question or reply was erased. What is left moves to a new place, so that whoever follows or resumes is told.
+-- question or reply was erased. What is left moves to a new place, so that whoever follows or resumes is told. What is
+-- erased goes from the payloads of deliveries as well: of those that wait, which the permit cancels, and of those that have
+-- ended and would keep theirs for a day or two.
 CREATE OR REPLACE FUNCTION minutebook.note_inbox() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_delivery text;
     v_turn bigint;
+    v_run text;
     v_item record;
     v_last bigint;
 BEGIN
     IF NEW.type = 'state_changed' THEN
-        SELECT (e.payload ->> 'turn')::bigint INTO v_turn FROM minutebook.events e
+        SELECT nullif((e.payload ->> 'turn')::bigint, 0), CASE e.type WHEN 'user_recorded' THEN e.payload ->> 'id' END
+        INTO v_turn, v_run FROM minutebook.events e
         WHERE e.stream_id = NEW.stream_id AND e.seq = (NEW.payload ->> 'erasedSeq')::bigint
           AND e.type IN ('user_recorded', 'reply_recorded');
-        IF coalesce(v_turn, 0) = 0 THEN
+        IF NOT FOUND THEN
+            RETURN NULL;
+        END IF;
+        WITH gone AS (
+            DELETE FROM minutebook.delivery_payloads p USING minutebook.deliveries d, minutebook.streams s
+            WHERE s.id = NEW.stream_id AND d.conversation_id = substr(s.name, length('conversation:') + 1)
+              AND p.delivery_id = d.id AND (d.run_id = v_run OR EXISTS (SELECT FROM minutebook.events f
+                  WHERE f.stream_id = d.stream_id AND f.seq = 1 AND (f.payload ->> 'turn')::bigint = v_turn))
+            RETURNING p.delivery_id)
+        UPDATE minutebook.deliveries d SET has_payload = false FROM gone g WHERE d.id = g.delivery_id;
+        IF v_turn IS NULL THEN
             RETURN NULL;
         END IF;
     ELSE
