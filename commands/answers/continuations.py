@@ -67,6 +67,11 @@ class KeyedContinuations:
             raise TooManyPending(f"{MAX_OPEN} of your background turns have not ended; wait for some, or cancel them.")
         return Continuation(token, f"{URL}{token}", stamp(expires_at.astimezone(UTC)))
 
+    async def withdraw(self, caller: Caller, conversation_id: str, envelope_id: str) -> None:
+        """See Continuations.withdraw."""
+        token = self._tokens.token(caller.tenant, identity_of(caller), conversation_id, envelope_id)
+        await self._rows.withdraw(caller.tenant, self._tokens.handle(caller.tenant, token))
+
     async def end_all(self, tenant: str, account: str, end: LinkedEnd) -> int:
         """See Continuations.end_all."""
         return await self._rows.end_all(tenant, account, end, UNLINKED)

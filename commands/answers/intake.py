@@ -14,7 +14,7 @@ from ...domain.answers.target import ORIGINATING, ResponseTarget, checked
 from ...domain.conversations.commands import SendTurn
 from ...domain.conversations.decide import envelope_id
 from ...domain.decisions import Decision, NewEvent
-from ...domain.errors import Forbidden, KeyReused, Unavailable
+from ...domain.errors import Forbidden, KeyReused, QueueFull, Unavailable
 from ...domain.principals import SERVER, Caller
 from ..channels.ends import TOKEN_CHANNEL
 from ..conversations.access import Seat
@@ -75,7 +75,7 @@ class TurnIntake:
     ) -> Answer:
         """See Intake. Raises Forbidden, too, for identities without the group of those who relay."""
         means = self._means
-        await means.conversations.access.seat(caller, conversation_id)
+        seat = await means.conversations.access.seat(caller, conversation_id)
         target, background = self._asked(caller, command, origin)
         if target is None and not background:
             return await means.conversations.send(caller, conversation_id, command, key)
@@ -91,7 +91,15 @@ class TurnIntake:
             if background:
                 begun.append(await means.continuations.begin(caller, conversation_id, envelope, origin))
 
-        answer = await means.conversations.send(caller, conversation_id, command, None, begin)
+        try:
+            answer = await means.conversations.send(caller, conversation_id, command, None, begin)
+        except QueueFull:
+            # Whoever asks again under another messageId would else run out of handles for turns that never were.
+            if begun:
+                await means.continuations.withdraw(
+                    caller, conversation_id, envelope_id(seat.who, str(command.message_id))
+                )
+            raise
         if background and not begun:
             begun.append(await means.continuations.begin(caller, conversation_id, answer.body["id"], origin))
         return _with(answer, begun)

@@ -70,10 +70,15 @@ class Continuations(Protocol):
 
     async def begin(self, caller: Caller, conversation_id: str, envelope_id: str, origin: Origin) -> Continuation:
         """The handle of the turn with that record id. Again: the same handle. To be called before the turn is sent, and
-        behind the checks of who sends it: one whose turn is never sent stays until its time is over.
+        behind the checks of who sends it: one whose turn is never sent stays until its time is over, unless it is
+        withdrawn.
 
         Raises NotVisible for who has no part in the conversation, TooManyPending.
         """
+        ...
+
+    async def withdraw(self, caller: Caller, conversation_id: str, envelope_id: str) -> None:
+        """Forget the handle of a turn that was refused. Of one that was taken up it stays."""
         ...
 
     async def end_all(self, tenant: str, account: str, end: LinkedEnd) -> int:
@@ -144,6 +149,10 @@ class ContinuationRows(Protocol):
 
     async def find(self, tenant: str, handle: str, who: Identity) -> KeptContinuation | None:
         """That person's, unless it was forgotten or may be: one look-up, whatever the reason that there is none."""
+        ...
+
+    async def withdraw(self, tenant: str, handle: str) -> None:
+        """Forget one that has neither a turn nor an end."""
         ...
 
     async def expire(self, tenant: str, handle: str) -> None:
@@ -251,7 +260,8 @@ class Recipients(Protocol):
     """Deliveries by whom they go to."""
 
     async def waiting(self, tenant: str, end: LinkedEnd, limit: int) -> list[str]:
-        """Ids of those to an end that have not ended. Raises Unavailable."""
+        """Ids of those to an end that have not ended; of one that was unlinked, those that were planned before. Raises
+        Unavailable."""
         ...
 
     async def states(self, ids: Sequence[str]) -> Mapping[str, Status]:

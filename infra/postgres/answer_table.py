@@ -47,9 +47,14 @@ _FORGET = "DELETE FROM minutebook.answers a WHERE a.id = ANY(%s::text[]) RETURNI
 _TAKE = "SELECT minutebook.take_push_v1(%s, %s, %s, %s)"
 _EXPIRE = "DELETE FROM minutebook.pushes p WHERE p.at < clock_timestamp() - interval '1 hour' RETURNING true"
 
+# What was planned since an end was unlinked is its own, however late whoever takes the rest along comes, or once more.
 _WAITING = """
 SELECT d.id FROM minutebook.deliveries d
-WHERE d.recipient = %s AND d.ended_at IS NULL AND d.tenant = %s AND d.channel = %s ORDER BY d.place LIMIT %s
+WHERE d.recipient = %(native)s AND d.ended_at IS NULL AND d.tenant = %(tenant)s AND d.channel = %(channel)s
+  AND NOT EXISTS (SELECT FROM minutebook.linked_identities i
+      WHERE i.tenant = %(tenant)s AND i.channel = %(channel)s AND i.native = %(native)s AND i.holder IS NULL
+        AND i.updated_at < d.planned_at)
+ORDER BY d.place LIMIT %(limit)s
 """
 _STATES = "SELECT d.id, d.state FROM minutebook.deliveries d WHERE d.id = ANY(%s::text[])"
 
@@ -120,7 +125,8 @@ class PostgresRecipients:
 
     async def waiting(self, tenant: str, end: LinkedEnd, limit: int) -> list[str]:
         """See Recipients.waiting."""
-        rows = await fetch(self._pool, _WAITING, (end.native, tenant, end.channel, limit))
+        about = {"tenant": tenant, "channel": end.channel, "native": end.native, "limit": limit}
+        rows = await fetch(self._pool, _WAITING, about)
         return [row[0] for row in rows]
 
     async def states(self, ids: Sequence[str]) -> dict[str, Status]:

@@ -25,6 +25,10 @@ INSERT INTO minutebook.continuations (id, tenant, handle, actor, on_behalf_of, s
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp() + make_interval(secs => %s))
 ON CONFLICT ON CONSTRAINT continuations_handle DO NOTHING RETURNING expires_at
 """
+_WITHDRAW = (
+    "DELETE FROM minutebook.continuations c WHERE c.tenant = %s AND c.handle = %s AND c.turn IS NULL"
+    " AND c.status IS NULL RETURNING true"
+)
 _EXPIRES = "SELECT c.expires_at FROM minutebook.continuations c WHERE c.tenant = %s AND c.handle = %s"
 _FIND = """
 SELECT c.id, c.stream_id, c.conversation_id, c.envelope_id, c.turn, c.record_ord, c.status, c.reason, c.expires_at,
@@ -92,6 +96,10 @@ class PostgresContinuationRows:
         *kept, is_over = rows[0]
         found = KeptContinuation(*kept)
         return KeptContinuation(*kept, is_due=is_over and found.status is None)
+
+    async def withdraw(self, tenant: str, handle: str) -> None:
+        """See ContinuationRows.withdraw."""
+        await fetch(self._pool, _WITHDRAW, (tenant, handle))
 
     async def expire(self, tenant: str, handle: str) -> None:
         """See ContinuationRows.expire."""

@@ -16,7 +16,7 @@ from minutebook.commands.answers.kind import answer_id_of, load
 from minutebook.domain.answers.target import ResponseTarget
 from minutebook.domain.channels.link_policy import LinkPolicy
 from minutebook.domain.conversations.commands import AddParticipant, RemoveParticipant, SendTurn
-from minutebook.domain.errors import KeyReused, NotVisible
+from minutebook.domain.errors import KeyReused, NotVisible, QueueFull
 from minutebook.domain.principals import Caller, Principal
 from outside import serving, status
 
@@ -102,6 +102,22 @@ async def test_a_turn_that_was_refused_may_come_again_but_not_with_another_targe
         await made.resolver().sweep()
         assert rows(database) == 0
         assert await made.plans() == []
+
+
+@in_loop
+async def test_what_a_full_queue_refuses_leaves_no_handle(database: Any) -> None:
+    async with answer_desk(database) as made:
+        talk, sent = await made.talks.start(), 0
+
+        async def fill() -> None:
+            nonlocal sent
+            for sent in range(600):
+                command = SendTurn("hello", message_id=f"m{sent}", background=True)
+                await made.intake.send_by_token(ALICE, talk, command, None)
+
+        with pytest.raises(QueueFull):
+            await fill()
+        assert rows(database, "continuations") == sent
 
 
 @in_loop
@@ -258,6 +274,26 @@ async def test_unlinking_cancels_what_waits_for_that_end_alone(database: Any) ->
             await made.sends.drain()
             states = {each.channel: each.state for each in (await made.shown(about)).intended}
             assert states == {"chat": "cancelled", "mail": "accepted"}
+
+
+@in_loop
+async def test_what_an_unlinked_end_asks_afterwards_is_not_taken_along(database: Any) -> None:
+    """Whoever takes the rest along comes late after a crash, or again with a repeated request."""
+    async with answer_desk(database) as made:
+        await made.speak("chat", "1")
+        before, end = await resolved(made, ALL), made.end("chat", "1")
+        with database.connect("postgres") as superuser:
+            superuser.execute(
+                "INSERT INTO minutebook.linked_identities (tenant, channel, native, holder, link_id, push,"
+                " left_account, free_at, updated_at) VALUES (%s, %s, %s, NULL, 'l', 'replies', %s,"
+                " clock_timestamp() + interval '7 days', clock_timestamp())",
+                (TENANT, end.channel, end.native, made.account),
+            )
+        after = await made.said_on("chat", "1", "on my own again")
+        assert await made.resolver().drain()
+        assert await made.unlinking.unlinked(TENANT, made.account, end) == (1, 0)
+        states = [(await made.shown(each)).intended[0].state for each in (before, after)]
+        assert states == ["cancelled", "planned"]
 
 
 @in_loop
