@@ -99,15 +99,18 @@ class Verbs:
         means, end = self._means, speaking.end
         if speaking.said.place.is_group:
             return wording.CODE_IN_GROUP
-        try:
-            shown = await means.linking.present(end, speaking.said.argument, speaking.caller.principal)
-        except NotVisible:
-            return wording.CODE_WRONG
-        challenge = await means.linking.challenge(end.tenant, shown.link_id)
+        # The same message again, after a crash: its answer is the first one's, and the other end is asked.
+        challenge = await means.linking.presented_by(end, speaking.said.argument)
+        if challenge is None:
+            try:
+                shown = await means.linking.present(end, speaking.said.argument, speaking.caller.principal)
+            except NotVisible:
+                return wording.CODE_WRONG
+            challenge = await means.linking.challenge(end.tenant, shown.link_id)
         other = None if challenge is None else await means.ends.one(end.tenant, challenge.end)
         if challenge is not None and other is not None:
             asked = await self._asked(end.tenant, challenge)
-            once = f"{shown.link_id}\npresented"
+            once = f"{challenge.link_id}\npresented"
             await means.notices.say(end.tenant, other.address, asked, once, speaking.correlation_id)
         return wording.PRESENTED
 

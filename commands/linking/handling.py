@@ -195,6 +195,18 @@ class Linking:
         await self._table.give_back(end.tenant, end.linked)
         return shown_of(answer)
 
+    async def presented_by(self, end: End, typed: str) -> Challenge | None:
+        """What waits for its confirmation since this very end has shown that code; nothing counts. Raises
+        Unavailable."""
+        code = read_code(typed)
+        hashed = "" if code is None else self._hashes.code(end.tenant, code)
+        account = None if code is None else await self._table.waiting(end.tenant, hashed)
+        if account is None:
+            return None
+        now, challenges = stamp(self._now()), (await self._accounts.load(account)).state.challenges
+        found = next((each for each in challenges if each.code == hashed and now < each.expires_at), None)
+        return None if found is None or found.presented is None or found.presented.end != end.linked else found
+
     async def seen_in_group(self, tenant: str, code: str, actor: Principal) -> None:
         """A word of a group's message that may be a code, in its one form (codes_in). Raises Unavailable."""
         hashed = self._hashes.code(tenant, code)

@@ -60,6 +60,22 @@ def test_two_chats_are_linked_by_a_code_and_a_word(desk: Desk) -> None:
     assert (apart["account"], apart["conversation"]) == (alone["account"], alone["conversation"])
 
 
+def test_who_shows_a_code_again_is_told_the_same_and_nothing_counts(desk: Desk) -> None:
+    desk.hook(None, command="link code", sender="beginner")
+    code = CODE.search(desk.platforms.told("beginner", "Your code is"))
+    assert code is not None
+    for _ in range(6):
+        desk.hook(None, command=f"link {code[0]}", sender="again")
+    desk.platforms.until_texts("again", "confirm it now", 6)
+    assert sum("wants to be linked" in text for text in desk.platforms.texts("beginner")) == 1
+    desk.hook(None, command=f"link {code[0]}", sender="another")
+    desk.platforms.told("another", "does not work")
+    word = WORD.search(desk.platforms.told("beginner", "wants to be linked"))
+    assert word is not None
+    desk.hook(None, command=f"confirm {word[1]}", sender="beginner")
+    desk.platforms.told("beginner", "are linked now")
+
+
 def test_a_code_that_a_group_was_shown_is_void(desk: Desk) -> None:
     """Whoever says it there, to whomever."""
     for show in ("look, my code is {}", "/link@minute_bot {}"):
