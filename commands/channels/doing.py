@@ -81,7 +81,10 @@ class Doing:
         try:
             if speaking.said.continuation is not UNSET:
                 return await self._means.runs.state(speaking.caller, speaking.said.continuation)
-            return _handle_in(await self._send(speaking, known, wishes))
+            # Never into the conversation that follows: what was done in another one would be done once more.
+            is_named = speaking.said.conversation is not UNSET
+            caller = speaking.caller if is_named else self._session(speaking).caller
+            return _handle_in(await self._turn(speaking, caller, _conversation_of(known), known, wishes))
         except PASSING:
             raise
         except MinutebookError:
@@ -112,7 +115,7 @@ class Doing:
 
     async def _send(self, speaking: Speaking, known: Known, wishes: Wishes) -> Answer:
         """The turn, into the conversation that was decided; where that one is over, into the one that follows it."""
-        conversation_id = "" if known.conversation_id is UNSET else known.conversation_id
+        conversation_id = _conversation_of(known)
         if speaking.said.conversation is not UNSET:
             return await self._turn(speaking, speaking.caller, conversation_id, known, wishes)
         session = self._session(speaking)
@@ -146,6 +149,10 @@ class Doing:
         end, day = speaking.end, self._means.now().date().isoformat()
         once = f"{known.outcome}\n{end.channel}\n{end.native}\n{day}"
         await self._means.notices.say(end.tenant, speaking.private, text, once, known.correlation_id)
+
+
+def _conversation_of(known: Known) -> str:
+    return "" if known.conversation_id is UNSET else known.conversation_id
 
 
 def _handle_in(answer: Answer) -> Continuation:

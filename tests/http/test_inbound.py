@@ -248,3 +248,17 @@ def test_a_continuation_goes_with_status_and_cancel_alone(desk: Desk, fields: di
     before = desk.count()
     refused(desk.signed({"from": "ann", "messageId": fresh(), "continuation": "x", **fields}), 422, "invalid")
     assert desk.count() == before
+
+
+def test_a_message_that_was_done_is_not_done_again_for_who_sees_its_conversation_no_more(desk: Desk) -> None:
+    """As where its sender was linked since, and has another account now."""
+    once = fresh()
+    first = desk.hook("in the background", sender="first", background=True, messageId=once).json()
+    assert first["continuation"]["token"]
+    until(lambda: desk.asked(desk.decided(first["id"])["conversation"]), 10, "its turn")
+    before = desk.rows("SELECT count(*) FROM minutebook.conversations"), desk.count()
+    again = desk.hook("in the background", sender="second", background=True, messageId=once)
+    assert (again.status_code, again.json()) == (202, {"id": first["id"], "outcome": "accepted", "duplicate": True})
+    assert (desk.rows("SELECT count(*) FROM minutebook.conversations"), desk.count()) == before
+    same = desk.hook("in the background", sender="first", background=True, messageId=once).json()
+    assert same["continuation"]["token"] == first["continuation"]["token"]
