@@ -45,6 +45,13 @@ def load(data_dir: Path | None, env: Mapping[str, str], overrides: Mapping[str, 
     An override of None counts as not given. Raises SettingsError for an unknown key or variable, a wrong
     type or an impossible combination; the message has the dotted key or the variable, never a secret's value.
     """
+    return load_told(data_dir, env, overrides)[0]
+
+
+def load_told(
+    data_dir: Path | None, env: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> tuple[Settings, Mapping[str, Any]]:
+    """As load, with the keys that are set: tables in tables, as the file has them. Its values are not for showing."""
     resolved_dir = _data_dir(data_dir, env)
     tree, base_dir = _read_file(resolved_dir, env)
     origins = _overlay_environment(tree, env)
@@ -56,7 +63,7 @@ def load(data_dir: Path | None, env: Mapping[str, str], overrides: Mapping[str, 
         Settings, tree, "", {"data_dir": resolved_dir, "config_dir": base_dir}
     )
     _check(settings)
-    return settings
+    return settings, tree
 
 
 def _data_dir(explicit: Path | None, env: Mapping[str, str]) -> Path:

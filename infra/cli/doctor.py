@@ -9,7 +9,7 @@ import typer
 from ...domain.errors import Unavailable
 from ..channels.advice import advice
 from ..database import Database
-from ..postgres.doctor import Check, Urls, examine
+from ..postgres.doctor import Check, Urls, examine, lanes_asleep
 from ..postgres.embedded_host import DatabaseStartError
 from ..settings import Settings
 from .common import FINDING, UNAVAILABLE, DataDir, Json, err, guarded, print_json, settings_of
@@ -28,7 +28,7 @@ def doctor(
             # An embedded database is not migrated here: a doctor looks, and does not mend.
             database = Database(settings).open(migrated=False)
             try:
-                checks = [*_examine(database, quick=quick), *_channels(settings)]
+                checks = [*_examine(database, quick=quick), *_channels(settings, database)]
             finally:
                 database.close()
         except (Unavailable, DatabaseStartError) as error:
@@ -46,11 +46,13 @@ def doctor(
             raise typer.Exit(FINDING)
 
 
-def _channels(settings: Settings) -> list[Check]:
+def _channels(settings: Settings, database: Database) -> list[Check]:
     """What is worth a word and no finding: an open channel may be what an operator wants."""
     if not settings.channels:
         return []
     words = advice(settings)
+    if any(channel.pushes for channel in settings.channels.values()) and lanes_asleep(database.url("auditor")):
+        words.append("nothing is sent: no process of jobs has run for a minute; see `minutebook serve --role jobs`")
     return [Check("channels", True, f"warning: {'; '.join(words)}" if words else f"{len(settings.channels)} declared")]
 
 

@@ -12,6 +12,7 @@ from . import (
     bridge,
     channels,
     chat,
+    config,
     conversations,
     deliveries,
     demo,
@@ -44,7 +45,15 @@ VERBS = {
     "Rooms": (tail.tail, play.play, bridge.bridge),
     "Conversations": (chat.chat, explain.explain),
     "Log": (verify.verify, export.export, rebuild.rebuild),
-    "Operations": (doctor.doctor, retention.retention, erase.erase, admin.migrate, sql.sql, restored.restored),
+    "Operations": (
+        doctor.doctor,
+        config.config,
+        retention.retention,
+        erase.erase,
+        admin.migrate,
+        sql.sql,
+        restored.restored,
+    ),
 }
 """Every verb, under the heading of the help that it stands in."""
 

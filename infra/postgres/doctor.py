@@ -79,6 +79,18 @@ def _examine(urls: Urls, told: Callable[[str], None], *, quick: bool) -> list[Ch
     return checks
 
 
+def lanes_asleep(url: str) -> bool:
+    """Whether no process of jobs has looked for due deliveries within OLD_S. `url` is the auditor's.
+
+    A database that cannot be asked is not asleep: its own check has said so. Raises nothing.
+    """
+    try:
+        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+            return not _one(connection, _LANES_SEEN, (OLD_S,))[0]
+    except psycopg.Error:
+        return False
+
+
 def _silent(_name: str) -> None:
     pass
 
@@ -225,6 +237,11 @@ FROM minutebook_jobs.procrastinate_jobs j
 _LATE_SWEEPS = """
 SELECT w.name, extract(epoch FROM clock_timestamp() - w.done_at)::integer FROM minutebook_jobs.sweeps w
 WHERE w.done_at < clock_timestamp() - make_interval(secs => 2 * w.every_s + %s) ORDER BY 1
+"""
+
+_LANES_SEEN = """
+SELECT EXISTS (SELECT FROM minutebook_jobs.sweeps w
+               WHERE w.name = 'lanes' AND w.done_at > clock_timestamp() - make_interval(secs => %s))
 """
 
 _UNANSWERED = """

@@ -232,6 +232,7 @@ def test_doctor_is_told_of_open_channels_and_of_payloads_in_the_clear(tmp_path: 
         "channels.tg",
         "channels.sl",
         "channels.sl.workspace",
+        "linking.policy",
         "delivery.payloadKey",
     ]
     closed = TELEGRAM + "allowlist = { nativeIds = ['7'] }\n"

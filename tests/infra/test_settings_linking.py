@@ -8,6 +8,7 @@ import pytest
 from minutebook.domain.channels.link_policy import LinkPolicy, may_link, permits
 from minutebook.http.answer_terms import answer_terms
 from minutebook.http.delivery_terms import keep_of, terms_of
+from minutebook.infra.channels.advice import advice
 from minutebook.infra.link_policy import policy_of
 from minutebook.infra.setting_keys import describe
 from minutebook.infra.settings import Settings, SettingsError
@@ -131,3 +132,22 @@ def test_a_channel_that_is_gone_from_the_settings_has_the_same_windows(tmp_path:
         terms = terms_of(settings)(name)
         assert (terms.policy.replay_s, terms.policy.order_s, terms.days) == (3 * 86_400, 30, 5)
     assert (keep_of(settings).payload_s, keep_of(settings).dead_s) == (7200, 14 * 86_400)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        (WEB.format(name="a"), ""),
+        (WEB.format(name="a") + "[linking]\npolicy = 'allow_all'\n", "linking.policy is allow_all"),
+        (WEB.format(name="a") + WEB.format(name="b"), "linking.policy is allow_all"),
+        (WEB.format(name="a") + WEB.format(name="b") + "tenant = 'acme'\n", ""),
+        (TIERED, ""),
+        (TIERED + PAIRS.replace(", high = ['high']", ""), "linking.pairs has no pair in both directions"),
+        (TIERED + PAIRS, ""),
+    ],
+)
+def test_doctor_is_told_of_a_policy_that_keeps_nothing_apart_or_lets_nobody_link(
+    tmp_path: Path, toml: str, words: str
+) -> None:
+    said = [each for each in advice(loaded(tmp_path, toml)) if each.startswith("linking.")]
+    assert [each[: len(words)] for each in said] == ([words] if words else [])

@@ -362,3 +362,31 @@ def test_the_examination_is_quick_enough_for_a_probe(rooms: Any) -> None:
     assert time.monotonic() - began < 5
     with pytest.raises(Unavailable):
         examine(Urls(*["postgresql://127.0.0.1:1/x"] * 4))
+
+
+def test_channels_that_push_while_nothing_sends_are_a_warning(
+    database: Any, on_database: Callable[..., Done], tmp_path: Path
+) -> None:
+    words = "nothing is sent: no process of jobs has run for a minute"
+
+    def channels() -> dict[str, Any]:
+        done = on_database("doctor", "--quick", "--json")
+        (check,) = [each for each in done.json["checks"] if each["name"] == "channels"]
+        assert check["ok"]
+        return check
+
+    (tmp_path / "minutebook.toml").write_text("[channels.box]\nkind = 'web'\n")
+    assert words in channels()["detail"]
+    for age, is_asleep in (("10 seconds", False), ("2 minutes", True)):
+        with database.connect("postgres") as superuser:
+            superuser.execute(
+                "INSERT INTO minutebook_jobs.sweeps VALUES ('lanes', 15, now() - %s::interval)"
+                " ON CONFLICT (name) DO UPDATE SET done_at = EXCLUDED.done_at",
+                (age,),
+            )
+        assert (words in channels()["detail"]) is is_asleep
+    (tmp_path / "minutebook.toml").write_text(
+        "[authorization]\nallowlist = 'open'\n[channels.tg]\nkind = 'telegram'\ninboundSecret = 'secret-token'\n"
+        "responseTarget = 'none'\n"
+    )
+    assert words not in channels()["detail"]

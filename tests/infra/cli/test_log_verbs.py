@@ -186,7 +186,7 @@ def test_the_verbs_work_beside_a_running_server(
 
 def test_every_verb_has_help() -> None:
     for name in ("serve", "token", "demo", "tail", "play", "verify", "export", "rebuild", "doctor", "retention",
-                 "migrate", "sql", "restored"):  # fmt: skip
+                 "migrate", "config", "sql", "restored"):  # fmt: skip
         assert verb(name, "--help").code == 0, name
 
 
