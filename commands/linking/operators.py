@@ -139,29 +139,36 @@ class LinkOperators:
 
     async def unlink(self, caller: Caller, link_id: str, command: EndByOperator, key: str | None) -> Answer:
         """200 `{"seq", "cancelled"}`: unlinked, with what goes with it. Raises Forbidden, NotVisible, KeyReused."""
-        own = self._keyed(caller, "unlink_for", f"link:{link_id}", command, key)
-        gone = await self._linking.unlink_for(caller.tenant, link_id, caller.principal, own)
-        return await self._callers.ended(caller.tenant, gone.answer)
+        own, answer = await self._keyed(caller, "unlink_for", f"link:{link_id}", command, key)
+        if answer is None:
+            answer = (await self._linking.unlink_for(caller.tenant, link_id, caller.principal, own)).answer
+        return await self._callers.ended(caller.tenant, answer)
 
     async def void(self, caller: Caller, link_id: str, command: EndByOperator, key: str | None) -> Answer:
         """200 `{"seq"}`: its code works no more. Raises Forbidden, NotVisible, KeyReused."""
-        own = self._keyed(caller, "void_challenge", f"link:{link_id}", command, key)
-        return await self._linking.void(caller.tenant, link_id, caller.principal, own)
+        own, answer = await self._keyed(caller, "void_challenge", f"link:{link_id}", command, key)
+        return answer or await self._linking.void(caller.tenant, link_id, caller.principal, own)
 
     async def end_continuation(self, caller: Caller, id_: str, command: EndByOperator) -> Answer:
         """200 `{"seq"}`: the handle says that it was cancelled; its turn, which the conversation has, goes on. One that
         has ended stays as it is. Raises Forbidden, NotVisible."""
-        self._keyed(caller, "end_continuation", id_, command, None)
+        await self._keyed(caller, "end_continuation", id_, command, None)
         at = await self._tables.end_continuation(caller.tenant, id_)
         if at is None:
             raise NotVisible
         return Answer(200, {"seq": at[0], "chain": at[1]}, is_replay=False, seq=at[0])
 
-    def _keyed(self, caller: Caller, operation: str, scope: str, command: EndByOperator, key: str | None) -> Key | None:
+    async def _keyed(
+        self, caller: Caller, operation: str, scope: str, command: EndByOperator, key: str | None
+    ) -> tuple[Key | None, Answer | None]:
+        """The key to store the answer under, and the answer that is there already."""
         check_operator(caller)
-        self._admit(caller)()
-        check_reason(command.reason)
-        return self._dispatcher.key(caller, operation, scope, key, command, 200)
+        own = self._dispatcher.key(caller, operation, scope, key, command, 200)
+        stored = await self._dispatcher.replayed(own)
+        if stored is None:
+            self._admit(caller)()
+            check_reason(command.reason)
+        return own, stored
 
 
 def _check(caller: Caller, limit: int, cursor: str | None) -> None:

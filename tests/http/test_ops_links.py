@@ -82,7 +82,10 @@ def test_a_link_is_seen_by_hashes_and_unlinked(world: LinkWorld, operator: httpx
     assert answer.json()["cancelled"] == {"deliveries": 0, "continuations": 0}
     assert page.get("/v1/links").json()["links"] == []
     again = operator.request("DELETE", f"{OPS}/links/{link_id}", json=WHY, headers=key)
-    assert again.status_code in (200, 404)
+    assert (again.status_code, again.headers.get("idempotency-replayed")) == (200, "true"), again.text
+    assert again.json() == answer.json()
+    other = operator.request("DELETE", f"{OPS}/links/{link_id}", json={"reason": "another"}, headers=key)
+    refused(other, 422, "idempotency_key_reused")
 
 
 def test_a_code_that_waits_is_seen_by_its_id_and_voided(
@@ -94,7 +97,12 @@ def test_a_code_that_waits_is_seen_by_its_id_and_voided(
     assert [set(row) for row in rows if row["id"] == begun["id"]] == [{"id", "account", "expiresAt"}]
     assert begun["code"] not in str(rows)
     refused(foreign.request("DELETE", f"{OPS}/challenges/{begun['id']}", json=WHY), 404, "not_found")
-    assert operator.request("DELETE", f"{OPS}/challenges/{begun['id']}", json=WHY).status_code == 200
+    key = {"idempotency-key": f"void-{begun['id']}"}
+    answers = [
+        operator.request("DELETE", f"{OPS}/challenges/{begun['id']}", json=WHY, headers=key).json() for _ in range(2)
+    ]
+    assert set(answers[0]) == {"seq", "id", "chain"}
+    assert answers[0] == answers[1]
     assert page.get("/v1/links").json()["pending"] == []
     assert begun["id"] not in {row["id"] for row in every(operator, "challenges")}
 
