@@ -232,7 +232,7 @@ class AnswerTable(Protocol):
         ...
 
     async def untaken(self, before: datetime, limit: int) -> list[OpenAnswer]:
-        """Those whose message was never taken up, from before a moment."""
+        """Those from before a moment whose message was never taken up, and those that wait because they failed."""
         ...
 
     async def address(self, answer_id: str, addresses: Mapping[str, Address]) -> None:

@@ -54,7 +54,8 @@ AGAIN_S = 30.0
 """What failed is tried again after so long."""
 
 UNTAKEN_DAYS = 2
-"""After so long a message that was never taken up never will be: an envelope is stale after minutes."""
+"""After so long a message that was never taken up never will be: an envelope is stale after minutes. What has failed
+until then is given up as well: a delivery would be over after a day."""
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +100,7 @@ class Resolver:
         return True
 
     async def sweep(self) -> None:
-        """What nobody was woken for, and what never became a turn. Raises Unavailable."""
+        """What nobody was woken for; what never became a turn, and what fails for ever, goes. Raises Unavailable."""
         await self.drain()
         before = self._means.now() - timedelta(days=UNTAKEN_DAYS)
         for each in await self._means.table.untaken(before, BATCH * BATCH):

@@ -114,7 +114,10 @@ class Doing:
             return UNSET
 
     async def _send(self, speaking: Speaking, known: Known, wishes: Wishes) -> Answer:
-        """The turn, into the conversation that was decided; where that one is over, into the one that follows it."""
+        """The turn, into the conversation that was decided; where that one is over, into the one that follows it.
+
+        Not where its sender was linked or unlinked since: then it may be a turn already, of the account that was.
+        """
         conversation_id = _conversation_of(known)
         if speaking.said.conversation is not UNSET:
             return await self._turn(speaking, speaking.caller, conversation_id, known, wishes)
@@ -122,6 +125,8 @@ class Doing:
         try:
             return await self._turn(speaking, session.caller, conversation_id, known, wishes)
         except (NotVisible, Sealed):
+            if known.account != speaking.end.account:
+                raise
             conversation_id = await self._means.sessions.another(session, speaking.message)
             return await self._turn(speaking, session.caller, conversation_id, known, wishes)
 

@@ -32,12 +32,13 @@ class ChannelRules(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """A message that was decided before. correlation_id: what its sender was told as its id. is_done: its effect is
-    there."""
+    """A message that was decided before. correlation_id: what its sender was told as its id. account: isolation key of
+    its sender then. is_done: its effect is there."""
 
     id: str
     outcome: InboundOutcome
     correlation_id: str
+    account: str
     conversation_id: str | UnsetType = UNSET
     is_done: bool = False
 

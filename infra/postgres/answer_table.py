@@ -33,7 +33,7 @@ _DUE = (
 )
 _UNTAKEN = (
     f"SELECT {_COLUMNS} FROM minutebook.answers a"  # noqa: S608
-    " WHERE a.user_seq IS NULL AND a.created_at < %s ORDER BY a.created_at LIMIT %s"
+    " WHERE (a.user_seq IS NULL OR a.due_at > clock_timestamp()) AND a.created_at < %s ORDER BY a.created_at LIMIT %s"
 )
 _ADDRESS = """
 UPDATE minutebook.answers a SET details = jsonb_set(a.details, '{addresses}',

@@ -13,6 +13,7 @@ from .reads import fetch
 
 _LOOK = """
 SELECT m.id, m.outcome, m.correlation_id, m.conversation_id, m.done_at IS NOT NULL,
+    (SELECT e.payload ->> 'account' FROM minutebook.events e WHERE e.stream_id = m.stream_id AND e.seq = 1),
     EXISTS (SELECT FROM minutebook.inbound_signatures s
             WHERE s.tenant = %(tenant)s AND s.channel = %(channel)s AND s.signature = %(signature)s)
 FROM (SELECT 1) one LEFT JOIN minutebook.inbound_messages m
@@ -60,11 +61,13 @@ class PostgresInboundRows:
     async def look(self, tenant: str, channel: str, message: str, signature: str | None) -> tuple[Known | None, bool]:
         """See InboundRows.look."""
         about = {"tenant": tenant, "channel": channel, "message": message, "signature": signature}
-        ((id_, outcome, correlation_id, conversation_id, is_done, is_spent),) = await fetch(self._pool, _LOOK, about)
+        ((id_, outcome, correlation_id, conversation_id, is_done, account, is_spent),) = await fetch(
+            self._pool, _LOOK, about
+        )
         if id_ is None:
             return None, is_spent
         conversation = UNSET if conversation_id is None else conversation_id
-        return Known(id_, outcome, correlation_id, conversation, is_done), is_spent
+        return Known(id_, outcome, correlation_id, account or "", conversation, is_done), is_spent
 
     async def finish(self, tenant: str, channel: str, message: str | None, signature: str | None) -> tuple[bool, bool]:
         """See InboundRows.finish."""

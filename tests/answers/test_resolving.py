@@ -139,6 +139,12 @@ async def test_a_record_that_is_not_ours_resolves_nothing(database: Any) -> None
             superuser.execute("UPDATE minutebook.answers SET user_seq = 2, reply_seq = 2, due_at = clock_timestamp()")
         assert await made.resolver().drain()
         assert (await made.plans(), rows(database)) == ([], 1)
+        await made.resolver().sweep()
+        assert rows(database) == 1, "it may be readable later"
+        with database.connect("postgres") as superuser:
+            superuser.execute("UPDATE minutebook.answers SET created_at = clock_timestamp() - interval '3 days'")
+        await made.resolver().sweep()
+        assert (await made.plans(), rows(database)) == ([], 0), "but not for ever"
 
 
 @in_loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -262,3 +263,25 @@ def test_a_message_that_was_done_is_not_done_again_for_who_sees_its_conversation
     assert (desk.rows("SELECT count(*) FROM minutebook.conversations"), desk.count()) == before
     same = desk.hook("in the background", sender="first", background=True, messageId=once).json()
     assert same["continuation"]["token"] == first["continuation"]["token"]
+
+
+def test_a_crash_before_its_sender_was_linked_makes_no_second_turn(desk: Desk) -> None:
+    once = fresh()
+    first = desk.decided(desk.hook("only once", sender="late", messageId=once).json()["id"])
+    assert desk.asked(first["conversation"]) == ["only once"]
+    desk.hook(None, command="link code", sender="lead")
+    code = re.search(r"[0-9A-Z]{4}-[0-9A-Z]{4}", desk.platforms.told("lead", "Your code is"))
+    assert code is not None
+    desk.hook(None, command=f"link {code[0]}", sender="late")
+    word = re.search(r"/confirm ([0-9a-f]{8})", desk.platforms.told("lead", "wants to be linked"))
+    assert word is not None
+    desk.hook(None, command=f"confirm {word[1]}", sender="lead")
+    desk.platforms.told("lead", "are linked now")
+    with desk.server.sql() as connection:  # as if the server had been killed right before it said so
+        connection.execute(
+            "UPDATE minutebook.inbound_messages SET done_at = NULL WHERE correlation_id = %s", (first["correlationId"],)
+        )
+    refused(desk.hook("only once", sender="late", messageId=once), 404, "not_found")
+    assert desk.rows(
+        "SELECT count(*) FROM minutebook.events WHERE type = 'envelope_received' AND payload ->> 'text' = 'only once'"
+    ) == [(1,)]
