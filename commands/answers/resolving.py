@@ -196,7 +196,7 @@ class Resolver:
 
     async def _plan_apart(self, requested: AnswerRequested, wanted: list[Wanted]) -> None:
         """One of them cannot be planned as it is: what is too long for it becomes a pointer."""
-        said = pointer(requested.conversation_id)
+        said = pointer(requested.conversation_id, is_group=requested.is_group)
         for each in wanted:
             try:
                 await self._means.planner.plan([each])
@@ -208,7 +208,14 @@ class Resolver:
                     log.warning("an answer cannot be sent", answer=requested.answer_id, code=error.code)
 
     def _wanted(self, requested: AnswerRequested, target: IntendedTarget, records: Records, address: Address) -> Wanted:
-        parts = sayings(target.form, requested.conversation_id, records.user, records.reply, echo=requested.echo)
+        parts = sayings(
+            target.form,
+            requested.conversation_id,
+            records.user,
+            records.reply,
+            echo=requested.echo,
+            is_group=requested.is_group and target.destination == requested.destination,
+        )
         return Wanted(
             requested.tenant,
             target.channel,

@@ -157,7 +157,7 @@ def _judged(requested: AnswerRequested, around: Around, wish: _Wish) -> Destinat
     if refused is not None or wish.destination is UNSET:
         return refused or "not_linked"
     end, is_here = wish.end, wish.destination == requested.destination
-    form = _form(around, wish, is_mine=_is_mine(requested, wish))
+    form = _form(around, wish, is_mine=_is_mine(requested, wish), is_here=is_here)
     if form is None:
         return "audience"
     crosses = wish.is_shared and not is_here and not requested.is_group
@@ -192,14 +192,15 @@ def _is_mine(requested: AnswerRequested, wish: _Wish) -> bool:
     return wish.end is None or wish.end.account == requested.account
 
 
-def _form(around: Around, wish: _Wish, *, is_mine: bool) -> Form | None:
-    """What goes there; None for nothing. A pointer is for the asker alone: to nobody else it is of any use."""
+def _form(around: Around, wish: _Wish, *, is_mine: bool, is_here: bool) -> Form | None:
+    """What goes there; None for nothing. A pointer is for the asker alone, or for the chat where they asked: to nobody
+    else it is of any use."""
     if not around.classes:
         return "reply"
     is_cleared = is_mine or (wish.end is not None and wish.end.is_cleared)
     if is_cleared and may_carry(around.channels[wish.channel], around.classes):
         return "reply"
-    return "pointer" if is_mine and not wish.is_shared else None
+    return "pointer" if is_here or (is_mine and not wish.is_shared) else None
 
 
 def _label(requested: AnswerRequested, around: Around) -> str:

@@ -17,18 +17,27 @@ class Saying(Struct, frozen=True):
 
 
 def sayings(
-    form: Form, conversation_id: str, user: UserRecorded, reply: ReplyRecorded | None, *, echo: bool
+    form: Form,
+    conversation_id: str,
+    user: UserRecorded,
+    reply: ReplyRecorded | None,
+    *,
+    echo: bool,
+    is_group: bool = False,
 ) -> tuple[Saying, ...]:
-    """The parts, in the order of sending. reply: None of a message that was not taken up."""
+    """The parts, in the order of sending. reply: None of a message that was not taken up. is_group: they go to the
+    shared chat where it was asked."""
     if form == "pointer":
-        return (pointer(conversation_id),)
+        return (pointer(conversation_id, is_group=is_group),)
     said = _answer(user, reply)
     question = "" if user.text is UNSET or user.is_erased else user.text
     return (Saying("echo", question), *said) if echo and question else said
 
 
-def pointer(conversation_id: str) -> Saying:
-    """That there is an answer, and where."""
+def pointer(conversation_id: str, *, is_group: bool = False) -> Saying:
+    """That there is an answer, and where. is_group: said where others read it, so that it names nothing."""
+    if is_group:
+        return Saying("pointer", "There is an answer that this chat may not carry. Ask in a private chat.")
     return Saying("pointer", f"There is an answer that this channel may not carry. Read it in {conversation_id}.")
 
 

@@ -130,7 +130,7 @@ SECRET = frozenset({"secret"})
 AUDIENCE: list[tuple[str, AnswerRequested, Around, list[tuple[str, str]], list[tuple[str, str]]]] = [
     ("a private chat", said(), around(origin=CHAT, classes=SECRET), [("chat", "pointer")], []),
     (
-        "a group", replace(said(), is_group=True), around(origin=CHAT, classes=SECRET), [], [("chat", "audience")],
+        "a group", replace(said(), is_group=True), around(origin=CHAT, classes=SECRET), [("chat", "pointer")], [],
     ),
     ("a cleared channel", said("channel", "mail"), around(MAIL, classes=SECRET), [("mail", "reply")], []),
     ("the operator's own", asked("channel", "hook"), around(classes=SECRET), [], [("hook", "audience")]),

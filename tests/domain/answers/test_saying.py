@@ -55,3 +55,8 @@ def test_a_pointer_has_no_word_of_either() -> None:
     assert TALK in said.text
     assert "because" not in said.text
     assert "why" not in said.text
+
+
+def test_a_pointer_in_a_group_names_nothing() -> None:
+    (said,) = sayings("pointer", TALK, user(), reply("because"), echo=True, is_group=True)
+    assert (said.kind, TALK in said.text, "private chat" in said.text) == ("pointer", False, True)
