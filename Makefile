@@ -12,7 +12,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS ?=
 # Processes that run the tests, which wait more than they compute; 0: this one alone.
-WORKERS ?= 0
+WORKERS ?= 2
 
 .PHONY: help setup demo test check bench soak docs clean
 

@@ -29,8 +29,8 @@ CHAT, PHONE = "demo-chat", "demo-phone"
 PERSON = {CHAT: "ann", PHONE: "ann-on-the-phone"}
 """How each channel calls the same person."""
 
-ASKED = "!slow 12 150"
-"""Asks the scripted model for 12 words, one in 150 ms: long enough to go away."""
+ASKED = "!slow 12 400"
+"""Asks the scripted model for 12 words, one in 400 ms: long enough to go away."""
 
 CONFIG = "demo.toml"
 """The settings file of the demo's server: the user's own, and the channels."""

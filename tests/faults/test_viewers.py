@@ -23,7 +23,8 @@ from verbs import verb
 from viewers import Viewer, Writer, assert_once, log_of, open_stream
 
 SESSIONS = (
-    "SELECT count(*) FROM pg_stat_activity WHERE usename = 'minutebook_app' AND application_name NOT LIKE '%%jobs%%'"
+    "SELECT count(*) FROM pg_stat_activity WHERE usename = 'minutebook_app'"
+    " AND application_name NOT LIKE '%%jobs%%' AND application_name NOT LIKE '%%deliveries%%'"
 )
 """Of the app role, but those of the process of jobs."""
 

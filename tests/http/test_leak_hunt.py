@@ -357,9 +357,14 @@ def test_no_command_has_a_byte_of_it(scene: Scene) -> None:
         done = verb(*arguments, *access)
         assert done.code == 0, done.said
         net.look(done.out + done.err, arguments[0])
-    done = verb("chat", scene.talk, "--tail", "200", *access, stdin="")
-    net.look(done.out + done.err, "chat")
-    assert "restricted" in done.said
+
+    def talked() -> bool:
+        # It leaves at the end of its input, which may be before anything has come.
+        done = verb("chat", scene.talk, "--tail", "200", *access, stdin="")
+        net.look(done.out + done.err, "chat")
+        return "restricted" in done.said
+
+    until(talked, 30, "what the chat shows")
     assert net.caught == []
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from google.protobuf.json_format import MessageToDict
-from inbound_scenes import MAIL, Desk, inbound_desk
+from inbound_scenes import Desk, inbound_desk
 from live_server import until
 from minutebook.infra.telemetry import parent_of
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -21,6 +21,21 @@ NATIVE = "zanzibar7native"
 NAME = "Zanzibar7name"
 CLAIM = "zanzibar7claim@acme.example"
 CANARY = "zanzibar7"
+
+MORE = f"""
+[channels.post]
+kind = "email"
+tenant = "acme"
+inboundSecret = "another-relay-token"
+authservId = "mx.example"
+allowlist = {{{{ claim = "email", values = ["{CLAIM}"] }}}}
+responseTarget = "none"
+agent = "echo"
+
+[telemetry]
+otlpUrl = "{{collector}}/v1/traces"
+allowLoopback = true
+"""
 
 ROUTES = ("deliveries", "channels", "links", "challenges", "continuations")
 
@@ -38,24 +53,20 @@ class Scene(NamedTuple):
 def scene(new_data_dir: Callable[[], Path]) -> Iterator[Scene]:
     """One answered message of each kind of sender, a link that waits, and a canary in all of them."""
 
-    def config(text: str) -> str:
-        text = text.replace('values = ["ann@acme.example"]', f'values = ["{CLAIM}"]').replace('"7", ', '"7", "77", ')
-        return f'{text}\n[telemetry]\notlpUrl = "{collector.url}/v1/traces"\nallowLoopback = true\n'
-
     with (
         serving(Outside(lambda _request: Reply(200, b"", {"content-type": "application/x-protobuf"}))) as collector,
-        inbound_desk(new_data_dir(), config=config) as desk,
+        inbound_desk(new_data_dir(), more=MORE.replace("{collector}", collector.url)) as desk,
     ):
         answer = desk.hook(WORDS, sender=NATIVE)
         assert answer.json()["outcome"] == "accepted", answer.text
         desk.platforms.told(NATIVE, WORDS)
         desk.hook(None, sender=NATIVE, command="/link")
         desk.platforms.told(NATIVE, "Your code is")
-        desk.telegram(WORDS, 77, **{"from": {"id": 77, "is_bot": False, "first_name": NAME}})
-        desk.platforms.told("77", WORDS)
-        desk.mail(WORDS, CLAIM)
+        desk.telegram(WORDS, 7, **{"from": {"id": 7, "is_bot": False, "first_name": NAME}})
+        desk.platforms.told("7", WORDS)
+        post(desk)
         desk.hook(WORDS, sender=NATIVE, conversation="b" * 26)
-        until(lambda: desk.newest("mail")["outcome"] == "accepted", 20, "the mail")
+        until(lambda: desk.newest("post")["outcome"] == "accepted", 20, "the mail")
         yield Scene(desk, collector, desk.server.client("human:op", "agents-operator", tenant="acme"), answer.json())
 
 
@@ -82,7 +93,9 @@ def test_observability_a_request_leads_to_its_attempts_by_its_id_alone(scene: Sc
 
 
 def test_observability_a_canary_is_nowhere(scene: Scene) -> None:
-    answers = "".join(scene.operator.get(f"/v1/ops/{route}").text for route in ROUTES)
+    shown = [scene.operator.get(f"/v1/ops/{route}") for route in ROUTES]
+    assert {each.status_code for each in shown} == {200}
+    answers = "".join(each.text for each in shown)
     assert '"channel"' in answers
     metrics = httpx.get(f"{scene.desk.server.url}/metrics").text
     assert "minutebook_authz_decision_total" in metrics
@@ -100,7 +113,21 @@ def test_observability_a_canary_is_nowhere(scene: Scene) -> None:
     )
     for place in (answers, metrics, said, log, jobs, scene.desk.server.logs()):
         assert CANARY not in place.lower()
-        assert MAIL not in place
+        assert "another-relay-token" not in place
+
+
+def post(desk: Desk) -> None:
+    """A mail whose author the channel verifies."""
+    lines = (
+        "Authentication-Results: mx.example; dmarc=pass header.from=acme.example",
+        f"From: {CLAIM}",
+        f"Message-ID: <{CANARY}@acme.example>",
+        "Content-Type: text/plain; charset=utf-8",
+        "",
+        WORDS,
+    )
+    headers = {"authorization": "Bearer another-relay-token", "content-type": "message/rfc822"}
+    assert desk.post("post", "\r\n".join(lines).encode(), headers).status_code < 300
 
 
 def listed(scene: Scene, correlation_id: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from append_helpers import append, creation, events, item, triggers_off
-from live_server import LiveServer, post
+from live_server import LiveServer, post, until
 from minutebook.domain.errors import Unavailable
 from minutebook.infra.postgres import doctor as module
 from minutebook.infra.postgres.doctor import Urls, examine
@@ -349,7 +349,9 @@ def test_the_verb_speaks_json_and_exit_codes(on_database: Callable[..., Done], d
 def test_a_running_server_is_healthy_and_listens(server: LiveServer, owner: httpx.Client, room: str) -> None:
     post(owner, room, "hello")
     owner.get(f"/v1/rooms/{room}/transcript", params={"minSeq": 2})
-    done = verb("doctor", "--json", "--data-dir", server.data_dir)
+    here = ("doctor", "--json", "--data-dir", server.data_dir)
+    until(lambda: verb(*here).code == 0, 30, "a server that is healthy once all its processes are up")
+    done = verb(*here)
     assert (done.code, done.json["ok"]) == (0, True), done
     listener = next(check["detail"] for check in done.json["checks"] if check["name"] == "listener")
     # The HTTP server and the projectors; the jobs are still starting, or not.
