@@ -17,7 +17,7 @@ from ..commands.deliveries.lane import LaneWorker
 from ..commands.deliveries.ports import Permit, permit_all
 from ..commands.deliveries.sending import Means
 from ..commands.deliveries.sweeping import SWEEP_EVERY_S, sweep_lanes
-from ..commands.jobs import Sweep
+from ..commands.jobs import Job, Sweep
 from ..commands.ports import no_redaction
 from ..commands.signals import Signals
 from ..infra.channels.setup import channels_of, payload_codec
@@ -43,10 +43,11 @@ SWEEP_LIMIT_S = 14.0
 
 
 class DeliveryWork(Struct, frozen=True):
-    """engine: runs the lanes; None where no channel is configured. sweeps: for the process's own engine. keep: for the
-    retention job."""
+    """engine: runs the lanes; None where no channel is configured. jobs, sweeps: for the process's own engine.
+    keep: for the retention job."""
 
     engine: JobEngine | None
+    jobs: tuple[Job, ...]
     sweeps: tuple[Sweep, ...]
     keep: Callable[[], Awaitable[Kept]]
 
@@ -119,4 +120,10 @@ async def delivery_work(
         Sweep("bulk", bulk_run.SWEEP_EVERY_S, runner.sweep),
     )
     keeping = Keeping(PostgresBoard(pool), payloads, store, bulk, keep_of(settings))
-    return DeliveryWork(lanes if channels else None, sweeps, keeping.run)
+    if channels:
+        return DeliveryWork(lanes, (), sweeps, keeping.run)
+    return DeliveryWork(None, (LaneJob(_leave),), sweeps, keeping.run)
+
+
+async def _leave(_lane: str) -> None:
+    """Without channels a wake-up is taken and nothing is sent: the sweep ends what waits for a channel that is gone."""

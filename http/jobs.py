@@ -151,7 +151,7 @@ async def _work(
     purge = Sweep("retention", RETENTION_EVERY_S, retention, RETENTION_LIMIT_S)
     return Work(
         (*rooms.processes, *answers.processes),
-        (*rooms.jobs, *answers.jobs),
+        (*rooms.jobs, *answers.jobs, *deliveries.jobs),
         (*rooms.sweeps, *conversations, *deliveries.sweeps, *answers.sweeps, purge),
     )
 

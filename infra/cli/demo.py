@@ -101,7 +101,7 @@ def demo(
 
 def _run(settings: Settings, port: int | None, pace: Pace, *, stop: bool) -> str:
     number = itertools.count(1)
-    chats = Chats()
+    chats = Chats(settings.data_dir)
     with _step(next(number), "Start a server on its embedded PostgreSQL"):
         server = DemoServer.start(settings.data_dir, port, chats.write_config(settings.data_dir))
         _say(f"serving on {server.url}")

@@ -9,11 +9,13 @@ import re
 import secrets
 import threading
 import time
+import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
@@ -42,14 +44,18 @@ _CONFIRM = re.compile(r"/confirm \w+")
 
 
 class Chats:
-    """What both chats show: a server that takes what is sent to them, signed for each. `close` ends it."""
+    """What both chats show: a server that takes what is sent to them, signed for each. `close` ends it.
 
-    def __init__(self) -> None:
-        self._inbound = {name: _secret() for name in PERSON}
-        self._outbound = {name: _secret() for name in PERSON}
+    Place and secrets are those of the demo before, since the server that it left may still send.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        kept = _kept(data_dir / CONFIG)
+        self._inbound = {name: str(kept.get(name, {}).get("inboundSecret") or _secret()) for name in PERSON}
+        self._outbound = {name: str(kept.get(name, {}).get("secret") or _secret()) for name in PERSON}
         self._shown: dict[str, list[str]] = {name: [] for name in PERSON}
         self._keys: set[str] = set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = self._bound(urlsplit(str(kept.get(CHAT, {}).get("url", ""))).port or 0)
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -90,6 +96,12 @@ class Chats:
         if not response.is_success:
             raise refusal_of(response, response.content)
         return response.json()
+
+    def _bound(self, port: int) -> ThreadingHTTPServer:
+        try:
+            return ThreadingHTTPServer(("127.0.0.1", port), self._handler())
+        except OSError:
+            return ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
 
     def _settings(self) -> str:
         host, port = self._server.server_address[:2]
@@ -165,6 +177,14 @@ async def _settled(operator: Api, correlation_id: str) -> list[dict[str, Any]]:
         ):
             return rows
         await asyncio.sleep(0.05)
+
+
+def _kept(path: Path) -> dict[str, dict[str, Any]]:
+    """The channels of the demo before; empty where there was none."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))["channels"]
+    except (OSError, ValueError, KeyError):
+        return {}
 
 
 def _secret() -> str:

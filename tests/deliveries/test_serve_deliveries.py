@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from delivery_desk import PAYLOAD_KEY, SECRET, Receiver, desk_of, settled, wanted, webhook
+from live_server import until
 from outside import serving, status
 
 SETTINGS = """
@@ -56,3 +57,30 @@ def test_the_process_of_jobs_sends_what_was_planned(database: Any, tmp_path: Pat
         assert process.returncode == 0, complained
         assert "Traceback" not in complained
         assert "canary" not in complained
+
+
+def test_without_channels_a_wake_up_waits_for_nobody(database: Any, tmp_path: Path) -> None:
+    async def plan() -> None:
+        async with desk_of(database.url(), {"hook": webhook("hook", "http://127.0.0.1:9")}) as desk:
+            await desk.planner.plan([wanted()])
+            await desk.planner.close()
+
+    def waiting() -> int:
+        with database.connect("postgres") as look:
+            row = look.execute("SELECT count(*) FROM minutebook_jobs.procrastinate_jobs").fetchone()
+            return row[0]
+
+    asyncio.run(plan())
+    assert waiting() == 1
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(tmp_path), "--role", "jobs"],
+        env={**env, "MINUTEBOOK_DATABASE_URL": database.url("app")},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        until(lambda: waiting() == 0, 30, "the end of the wake-up")
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, complained = process.communicate(timeout=30)
+    assert process.returncode == 0, complained

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import signal
 import socket
 import sys
@@ -227,7 +228,7 @@ def command(scene: Scene, source: str) -> tuple[list[object], Callable[[], list[
         return [json.loads(each) for each in kept.read_text().splitlines()]
 
     mode = "one" if source is RUNS_ON else "each"
-    return ["--command", f"{sys.executable} {script}", "--command-mode", mode], given
+    return ["--command", shlex.join([sys.executable, str(script)]), "--command-mode", mode], given
 
 
 @pytest.mark.parametrize("source", [COMMAND, RUNS_ON], ids=["each", "one"])

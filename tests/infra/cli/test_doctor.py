@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from append_helpers import append, creation, events, item, triggers_off
-from live_server import LiveServer, post, until
+from live_server import LiveServer, post
 from minutebook.domain.errors import Unavailable
 from minutebook.infra.postgres import doctor as module
 from minutebook.infra.postgres.doctor import Urls, examine
@@ -350,9 +350,13 @@ def test_a_running_server_is_healthy_and_listens(server: LiveServer, owner: http
     post(owner, room, "hello")
     owner.get(f"/v1/rooms/{room}/transcript", params={"minSeq": 2})
     here = ("doctor", "--json", "--data-dir", server.data_dir)
-    until(lambda: verb(*here).code == 0, 30, "a server that is healthy once all its processes are up")
     done = verb(*here)
-    assert (done.code, done.json["ok"]) == (0, True), done
+    for _ in range(10):  # of its processes some may still be starting
+        if done.code == 0:
+            break
+        done = verb(*here)
+    assert [each for each in done.json["checks"] if not each["ok"]] == []
+    assert (done.code, done.json["ok"]) == (0, True)
     listener = next(check["detail"] for check in done.json["checks"] if check["name"] == "listener")
     # The HTTP server and the projectors; the jobs are still starting, or not.
     assert "2 processes listen" in listener or "3 processes listen" in listener
