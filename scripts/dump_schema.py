@@ -27,6 +27,9 @@ _NOISE = re.compile(
     r"^(--|-- (PostgreSQL database dump|Dumped ).*|\\(un)?restrict .*|SET .*;|SELECT pg_catalog\.set_config.*)$"
 )
 
+_POLICY = re.compile(r"^(CREATE POLICY .*? TO )(\w+(?:, \w+)*)", re.MULTILINE)
+"""pg_dump names a policy's roles in the order that the cluster happens to keep its roles in."""
+
 
 def pg_dump() -> Path:
     """pg_dump of the embedded PostgreSQL."""
@@ -45,6 +48,7 @@ def dump(url: str) -> str:
     if done.returncode != 0:
         raise SystemExit(f"pg_dump failed: {done.stderr.strip()}")
     kept = "\n".join(line for line in done.stdout.splitlines() if not _NOISE.match(line))
+    kept = _POLICY.sub(lambda found: found[1] + ", ".join(sorted(found[2].split(", "))), kept)
     return HEADER + "\n" + re.sub(r"\n{3,}", "\n\n", kept).strip() + "\n"
 
 

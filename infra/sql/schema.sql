@@ -4695,7 +4695,7 @@ CREATE POLICY events_expired_read ON minutebook.events FOR SELECT TO minutebook_
 
 -- Name: events events_read; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
 
-CREATE POLICY events_read ON minutebook.events FOR SELECT TO minutebook_owner, minutebook_app, minutebook_projector, minutebook_eraser, minutebook_auditor USING (true);
+CREATE POLICY events_read ON minutebook.events FOR SELECT TO minutebook_app, minutebook_auditor, minutebook_eraser, minutebook_owner, minutebook_projector USING (true);
 
 -- Name: idempotency; Type: ROW SECURITY; Schema: minutebook; Owner: minutebook_owner
 
@@ -4771,7 +4771,7 @@ CREATE POLICY streams_expired_read ON minutebook.streams FOR SELECT TO minuteboo
 
 -- Name: streams streams_read; Type: POLICY; Schema: minutebook; Owner: minutebook_owner
 
-CREATE POLICY streams_read ON minutebook.streams FOR SELECT TO minutebook_owner, minutebook_app, minutebook_projector, minutebook_eraser, minutebook_auditor USING (true);
+CREATE POLICY streams_read ON minutebook.streams FOR SELECT TO minutebook_app, minutebook_auditor, minutebook_eraser, minutebook_owner, minutebook_projector USING (true);
 
 -- Name: token_reservations; Type: ROW SECURITY; Schema: minutebook; Owner: minutebook_owner
 
