@@ -52,6 +52,11 @@ class Kind(msgspec.Struct, Generic[S], frozen=True):
         )
 
 
+def left_as_it_is(state: S, _type: str) -> S:
+    """The passed_over of kinds whose events take nothing from anybody."""
+    return state
+
+
 class Loaded(msgspec.Struct, Generic[S], frozen=True):
     """A state and where its log stood. snapshot_seq: how far the newest snapshot reaches."""
 

@@ -9,7 +9,7 @@ from ...domain.answers.state import INITIAL, SCHEMA, AnswerState, evolve
 from ...domain.ids import long_id
 from ..deliveries.ports import Hashes
 from ..ports import EventStore
-from ..streams import Kind
+from ..streams import Kind, left_as_it_is
 
 ANSWER = "answer"
 
@@ -20,11 +20,7 @@ MAX_EVENTS = 16
 """Read of one answer's stream, which has two."""
 
 
-def _passed_over(state: AnswerState, type_: str) -> AnswerState:  # noqa: ARG001 - the shape of Kind
-    return state
-
-
-ANSWER_KIND: Kind[AnswerState] = Kind(ANSWER, SCHEMA, INITIAL, AnswerState, ANSWER_EVENTS, evolve, _passed_over)
+ANSWER_KIND: Kind[AnswerState] = Kind(ANSWER, SCHEMA, INITIAL, AnswerState, ANSWER_EVENTS, evolve, left_as_it_is)
 
 
 def stream_of(answer_id: str) -> str:

@@ -35,7 +35,7 @@ from ..beside import Admit
 from ..dispatcher import Dispatcher
 from ..mailbox import Answer, Decided
 from ..ports import Creation, EventStore, Head
-from ..streams import Kind, load
+from ..streams import Kind, left_as_it_is, load
 from .bulk_ports import MAX_PLAN, BulkTable, Found, Item
 from .kind import NewId, folded, rows_of
 from .operators import check_operator, check_reason
@@ -104,11 +104,7 @@ class BulkView(Struct, frozen=True, rename="camel", omit_defaults=True):
     resend_unknown: bool
 
 
-def _passed_over(state: Bulk, type_: str) -> Bulk:  # noqa: ARG001 - the shape of Kind
-    return state
-
-
-BULK_KIND: Kind[Bulk] = Kind(BULK, SCHEMA, INITIAL, Bulk, BULK_EVENTS, evolve, _passed_over)
+BULK_KIND: Kind[Bulk] = Kind(BULK, SCHEMA, INITIAL, Bulk, BULK_EVENTS, evolve, left_as_it_is)
 
 
 class BulkPlans:

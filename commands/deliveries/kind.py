@@ -13,7 +13,7 @@ from ...domain.deliveries.state import INITIAL, SCHEMA, Delivery, evolve
 from ...domain.events import Event
 from ..mailbox import Decided
 from ..ports import EventRow, StoredEvent
-from ..streams import Kind
+from ..streams import Kind, left_as_it_is
 from .ports import STREAM
 
 NewId = Callable[[], str]
@@ -25,11 +25,7 @@ RETENTION_DAYS = 90
 """Of a delivery's stream, with its attempts, from its seal on."""
 
 
-def _passed_over(state: Delivery, type_: str) -> Delivery:  # noqa: ARG001 - the shape of Kind
-    return state
-
-
-DELIVERY_KIND: Kind[Delivery] = Kind(DELIVERY, SCHEMA, INITIAL, Delivery, DELIVERY_EVENTS, evolve, _passed_over)
+DELIVERY_KIND: Kind[Delivery] = Kind(DELIVERY, SCHEMA, INITIAL, Delivery, DELIVERY_EVENTS, evolve, left_as_it_is)
 
 
 def stream_of(delivery_id: str) -> str:

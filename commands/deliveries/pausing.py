@@ -16,7 +16,7 @@ from ..beside import Admit
 from ..dispatcher import Dispatcher
 from ..mailbox import Answer, Decided
 from ..ports import Append, Creation, EventStore, Head
-from ..streams import Kind
+from ..streams import Kind, left_as_it_is
 from .kind import NewId, rows_of
 from .operators import check_operator, check_reason
 from .ports import LaneQueue, Rows
@@ -45,11 +45,7 @@ class ResumeChannel(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
-def _passed_over(state: ChannelState, type_: str) -> ChannelState:  # noqa: ARG001 - the shape of Kind
-    return state
-
-
-CHANNEL_KIND: Kind[ChannelState] = Kind(CHANNEL, SCHEMA, INITIAL, ChannelState, CHANNEL_EVENTS, evolve, _passed_over)
+CHANNEL_KIND: Kind[ChannelState] = Kind(CHANNEL, SCHEMA, INITIAL, ChannelState, CHANNEL_EVENTS, evolve, left_as_it_is)
 
 
 class Pausing:

@@ -14,7 +14,7 @@ from ...domain.linking.state import INITIAL, SCHEMA, Account, evolve
 from ..deliveries.kind import NewId, rows_of
 from ..mailbox import REUSED, Answer, replay
 from ..ports import Append, Creation, EventStore, Key, Outcome
-from ..streams import Kind, load
+from ..streams import Kind, left_as_it_is, load
 from .ports import STREAM
 
 ACCOUNT = "account"
@@ -26,11 +26,7 @@ MAX_TRIES = 8
 """Times that a step is decided again because somebody appended first."""
 
 
-def _passed_over(state: Account, type_: str) -> Account:  # noqa: ARG001 - the shape of Kind
-    return state
-
-
-ACCOUNT_KIND: Kind[Account] = Kind(ACCOUNT, SCHEMA, INITIAL, Account, ACCOUNT_EVENTS, evolve, _passed_over)
+ACCOUNT_KIND: Kind[Account] = Kind(ACCOUNT, SCHEMA, INITIAL, Account, ACCOUNT_EVENTS, evolve, left_as_it_is)
 
 
 class Held(Struct, frozen=True):
