@@ -11,6 +11,7 @@ from ...commands.deliveries.bulk import MAX_RATE
 from ...commands.deliveries.operators import OPERATORS
 from ...domain.deliveries.bulk import CLASSES
 from .common import USAGE, fail
+from .delivery_filter import ChannelName, ConversationId, Correlation, Destination, RunId, given, wish
 from .online import Server, online_as, segment
 from .render import remark, say
 from .rooms import show_table
@@ -29,41 +30,36 @@ online = online_as(OPERATORS)
 Plan = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's id.")]
 
 
-def _wish(words: str) -> Any:
-    return typer.Option(help=words, show_default=False)
-
-
 @online
 def plan_(
     server: Server,
     action: Annotated[str, typer.Argument(metavar="ACTION", help="replay, revoke or purge.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; the log holds a code, and no other words.")],
-    state: Annotated[str | None, _wish("dead, waiting and so on.")] = None,
-    channel: Annotated[str | None, _wish("The channel's name.")] = None,
-    destination: Annotated[str | None, _wish("The hash that stands for the recipient.")] = None,
-    correlation: Annotated[str | None, _wish("The id of the request that it began with.")] = None,
-    run: Annotated[str | None, _wish("The run's id.")] = None,
-    conversation: Annotated[str | None, _wish("The conversation's id.")] = None,
+    state: Annotated[str | None, wish("dead, waiting and so on.")] = None,
+    channel: ChannelName = None,
+    destination: Destination = None,
+    correlation: Correlation = None,
+    run: RunId = None,
+    conversation: ConversationId = None,
     rate: Annotated[int, typer.Option(help="Deliveries a second.", min=1, max=MAX_RATE)] = 10,
     resend_unknown: Annotated[
         bool, typer.Option("--resend-unknown", help="A replay takes those that may have arrived, too.")
     ] = False,
 ) -> None:
     """Count what would be done, and do nothing; the answer is a plan to run."""
-    wishes = {
-        "state": state,
-        "channel": channel,
-        "destination": destination,
-        "correlation": correlation,
-        "run": run,
-        "conversation": conversation,
-    }
-    wish = {name: value for name, value in wishes.items() if value is not None}
-    if not wish:
+    wanted = given(
+        state=state,
+        channel=channel,
+        destination=destination,
+        correlation=correlation,
+        run=run,
+        conversation=conversation,
+    )
+    if not wanted:
         fail("Say which deliveries: --state, --channel, --destination, --correlation, --run or --conversation.", USAGE)
     body = {
         "action": action,
-        "filter": wish,
+        "filter": wanted,
         "reason": reason,
         "ratePerSecond": rate,
         "resendUnknown": resend_unknown,
@@ -113,7 +109,7 @@ def stop(server: Server, plan: Plan) -> None:
 @online
 def reconcile(
     server: Server,
-    channel: Annotated[str | None, _wish("The channel's name; without it: all.")] = None,
+    channel: Annotated[str | None, wish("The channel's name; without it: all.")] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Write down what is found.")] = False,
 ) -> None:
     """Look at deliveries without proof of what became of them."""

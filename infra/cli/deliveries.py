@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from ...commands.deliveries.operators import OPERATORS
 from ..api_client import Api
 from .bulk import bulk, reconcile
 from .common import USAGE, fail
+from .delivery_filter import ChannelName, ConversationId, Correlation, Destination, RunId, given, wish
 from .online import Server, online_as, segment
 from .render import remark, say
 from .rooms import show_table
@@ -45,33 +47,28 @@ Why = Annotated[
 ]
 
 
-def _wish(words: str) -> Any:
-    return typer.Option(help=words, show_default=False)
-
-
 @online
 def list_(
     server: Server,
-    state: Annotated[str | None, _wish("planned, waiting, unknown, accepted, dead and so on.")] = None,
-    channel: Annotated[str | None, _wish("The channel's name.")] = None,
-    destination: Annotated[str | None, _wish("The hash that stands for the recipient.")] = None,
-    correlation: Annotated[str | None, _wish("The id of the request that it began with.")] = None,
-    run: Annotated[str | None, _wish("The run's id.")] = None,
-    conversation: Annotated[str | None, _wish("The conversation's id.")] = None,
+    state: Annotated[str | None, wish("planned, waiting, unknown, accepted, dead and so on.")] = None,
+    channel: ChannelName = None,
+    destination: Destination = None,
+    correlation: Correlation = None,
+    run: RunId = None,
+    conversation: ConversationId = None,
     limit: Annotated[int, typer.Option(help="Deliveries at most.")] = 50,
 ) -> None:
     """List deliveries, newest first."""
     if not 1 <= limit <= MAX_LISTED:
         fail(f"--limit must be 1 to {MAX_LISTED}.", USAGE)
-    wishes = {
-        "state": state,
-        "channel": channel,
-        "destination": destination,
-        "correlation": correlation,
-        "run": run,
-        "conversation": conversation,
-    }
-    params: dict[str, str | int] = {name: value for name, value in wishes.items() if value is not None}
+    params = given(
+        state=state,
+        channel=channel,
+        destination=destination,
+        correlation=correlation,
+        run=run,
+        conversation=conversation,
+    )
     found, is_all = server.run(lambda api: _found(api, params, limit))
 
     def words() -> None:
@@ -88,10 +85,10 @@ def list_(
     server.answered({"deliveries": found}, words)
 
 
-async def _found(api: Api, params: dict[str, str | int], limit: int) -> tuple[list[dict[str, Any]], bool]:
+async def _found(api: Api, params: Mapping[str, str], limit: int) -> tuple[list[dict[str, Any]], bool]:
     """At most so many, and whether these are all."""
     found: list[dict[str, Any]] = []
-    asked = params
+    asked: Mapping[str, str] = params
     while True:
         page = await api.call("GET", ALL, params={**asked, "limit": min(PAGE, limit - len(found))})
         found += page["deliveries"]

@@ -158,6 +158,17 @@ class _Run(Struct):
     ends: list[tuple[int, int]]
 
 
+def _placed(runs: Iterable[_Run]) -> list[EventRow]:
+    """All events of a batch, each with its stream's place in it and its own place in that stream."""
+    events: list[EventRow] = []
+    for place, run in enumerate(runs, 1):
+        for k, event in enumerate(run.events, 1):
+            event.i = place
+            event.k = k
+        events += run.events
+    return events
+
+
 async def _send_plain(session: DirectSession, items: Sequence[Append], *, notify: bool) -> list[Outcome] | None:
     """The set-wise path; None where it was not taken, because some stream stands elsewhere than its items expect, or a
     lease is another's."""
@@ -173,12 +184,7 @@ async def _send_plain(session: DirectSession, items: Sequence[Append], *, notify
             fences.add((item.stream, item.fence))
         run.events += item.events
         run.ends.append((n, len(run.events)))
-    events: list[EventRow] = []
-    for place, run in enumerate(runs.values(), 1):
-        for k, event in enumerate(run.events, 1):
-            event.i = place
-            event.k = k
-        events += run.events
+    events = _placed(runs.values())
     firsts = ",".join(str(run.first) for run in runs.values())
     batch = (_array(runs), f"{{{firsts}}}".encode(), b"%d" % len(events), _ENCODER.encode(events))
     told = b"t" if notify else b"f"
@@ -196,12 +202,7 @@ async def _send_new(session: DirectSession, items: Sequence[Append], *, notify: 
     runs = {item.stream: _Run(0, list(item.events), [(n, len(item.events))]) for n, item in enumerate(items)}
     if len(runs) < len(items):
         return None
-    events: list[EventRow] = []
-    for place, run in enumerate(runs.values(), 1):
-        for k, event in enumerate(run.events, 1):
-            event.i = place
-            event.k = k
-        events += run.events
+    events = _placed(runs.values())
     made = [item.create for item in items if item.create is not None]
     batch = (
         _array(runs),
