@@ -28,7 +28,7 @@ from ulid_transform import ulid_now
 
 OPERATOR = Caller(Principal("human", "op"), "acme", frozenset({"agents-operator"}))
 STRANGER = replace(OPERATOR, tenant="other")
-POLICY = Policy(first_s=0.01, growth=1, timeout_s=0.5, attempts=2)
+POLICY = Policy(first_s=0.01, growth=1, timeout_s=5.0, attempts=2)
 NOBODY_IS_LIMITED: Admit = lambda _caller: lambda: None  # noqa: E731
 ALL = BulkFilter(channel="hook")
 
