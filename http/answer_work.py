@@ -32,10 +32,9 @@ from ..infra.jobs.connector import Pool as JobsPool
 from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.link_hashes import KeyedLinkHashes
 from ..infra.postgres.answer_table import PostgresAnswerTable, PostgresPushes
-from ..infra.postgres.appender import Appender
 from ..infra.postgres.conversation_log import PostgresConversationLog
 from ..infra.postgres.delivery_payloads import PostgresPayloads
-from ..infra.postgres.pool import Pool, make_pool
+from ..infra.postgres.pool import Pool
 from ..infra.postgres.sign_ins import PostgresSnapshots
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
@@ -43,6 +42,7 @@ from ..infra.server_key import server_key
 from ..infra.settings import Settings
 from .answer_services import continuations_of, unlinking_of
 from .answer_terms import answer_terms
+from .app_pools import app_pool, quiet_store
 from .bounds import now
 from .delivery_terms import terms_of
 from .link_ends import ends_of
@@ -78,20 +78,8 @@ async def answer_work(
     signals: Signals,
 ) -> AnswerWork:
     """Open what it needs, to be closed by `stack`. The role of `database` is verified already."""
-    pool = make_pool(
-        database.url("app"),
-        "app",
-        max_size=POOL_SIZE,
-        statement_timeout_ms=settings.database.statement_timeout_ms,
-        name="answers",
-    )
-    await pool.open(wait=True)
-    stack.push_async_callback(pool.close)
-    # Nobody follows answers or deliveries: their appends wake nobody.
-    appender = Appender(pool, notify=False)
-    appender.start()
-    stack.push_async_callback(appender.close)
-    store = PostgresStore(pool, appender)
+    pool = await app_pool(settings, database, stack, "answers", POOL_SIZE)
+    store = quiet_store(pool, stack)
     access = Access(PostgresConversationLog(pool), conversation_keys(settings), settings.conversations.mapped)
     resolver, permit, planner = _resolving(settings, pool, store, channels, jobs, redactor, access, signals)
     stack.push_async_callback(planner.close)

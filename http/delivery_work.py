@@ -25,16 +25,14 @@ from ..infra.database import Database
 from ..infra.jobs.connector import Pool
 from ..infra.jobs.engine import JobEngine
 from ..infra.jobs.lanes import LANE_CONCURRENCY, LaneJob, PostgresLaneQueue
-from ..infra.postgres.appender import Appender
 from ..infra.postgres.delivery_board import PostgresBoard
 from ..infra.postgres.delivery_bulk import PostgresBulk
 from ..infra.postgres.delivery_gates import PostgresGates
 from ..infra.postgres.delivery_payloads import PostgresPayloads
 from ..infra.postgres.delivery_rows import PostgresDeliveryRows
-from ..infra.postgres.pool import make_pool
 from ..infra.postgres.shared_looks import PostgresHeads, PostgresSealed
-from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
+from .app_pools import app_pool, quiet_store
 from .delivery_terms import keep_of, terms_of
 
 POOL_SIZE = 8
@@ -77,21 +75,8 @@ async def delivery_work(
 
     Deliveries outlive their channels in the settings: without any, what is left of them is ended, kept and purged.
     """
-    pool = make_pool(
-        database.url("app"),
-        "app",
-        min_size=1 if channels else 0,
-        max_size=POOL_SIZE,
-        statement_timeout_ms=settings.database.statement_timeout_ms,
-        name="deliveries",
-    )
-    await pool.open(wait=True)
-    stack.push_async_callback(pool.close)
-    # Nobody follows deliveries: no projection, no viewer. So their appends wake nobody.
-    appender = Appender(pool, notify=False)
-    appender.start()
-    stack.push_async_callback(appender.close)
-    store, rows, payloads = PostgresStore(pool, appender), PostgresDeliveryRows(pool), PostgresPayloads(pool)
+    pool = await app_pool(settings, database, stack, "deliveries", POOL_SIZE, min_size=1 if channels else 0)
+    store, rows, payloads = quiet_store(pool, stack), PostgresDeliveryRows(pool), PostgresPayloads(pool)
     queue, codec = PostgresLaneQueue(jobs), payload_codec(settings, no_redaction)  # nothing is encoded here
     means = Means(
         store,

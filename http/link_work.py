@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from msgspec import Struct
 
 from ..commands.channels.ends import EndsForgotten
 from ..commands.linking.keeping import forget_ends
 from ..infra.database import Database
-from ..infra.postgres.pool import make_pool
 from ..infra.postgres.sign_ins import PostgresSignIns, PostgresSnapshots
 from ..infra.settings import Settings
+from .app_pools import app_pool
 from .link_ends import ends_of
 
 
@@ -22,13 +24,7 @@ class Forgotten(Struct, frozen=True):
 
 async def keep_ends(settings: Settings, database: Database) -> Forgotten:
     """As the app role, on a connection that is there for as long as it takes: this is done once a day."""
-    pool = make_pool(
-        database.url("app"),
-        "app",
-        max_size=1,
-        statement_timeout_ms=settings.database.statement_timeout_ms,
-        name="ends",
-    )
-    async with pool:
+    async with contextlib.AsyncExitStack() as stack:
+        pool = await app_pool(settings, database, stack, "ends", 1)
         signed_in = await PostgresSignIns(pool).forget() + await PostgresSnapshots(pool).forget()
         return Forgotten(await forget_ends(ends_of(settings, pool)), signed_in)

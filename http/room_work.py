@@ -24,12 +24,12 @@ from ..infra.launcher import WebhookLauncher
 from ..infra.notifier import WebhookNotifier
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.due import PostgresDue
-from ..infra.postgres.pool import make_pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
 from ..infra.server_key import server_key
 from ..infra.settings import Settings
 from ..infra.verdict_poster import GitHubVerdicts
+from .app_pools import app_pool
 from .bounds import dispatcher_bounds, now, room_means
 from .metrics import Metrics
 
@@ -52,15 +52,7 @@ async def room_work(
     settings: Settings, database: Database, redactor: Redactor, metrics: Metrics, stack: contextlib.AsyncExitStack
 ) -> RoomWork:
     """Open what it needs, to be closed by `stack`. The role of `database` is verified already."""
-    pool = make_pool(
-        database.url("app"),
-        "app",
-        max_size=settings.database.pool_size,
-        statement_timeout_ms=settings.database.statement_timeout_ms,
-        name="jobs",
-    )
-    await pool.open(wait=True)
-    stack.push_async_callback(pool.close)
+    pool = await app_pool(settings, database, stack, "jobs", settings.database.pool_size)
     appender = Appender(pool, writers=1, told=metrics.append_took)
     appender.start()
     stack.push_async_callback(appender.close)
