@@ -65,17 +65,23 @@ class TurnIntake:
         means = self._means
         if command.response_target is UNSET and not command.background:
             return await means.conversations.send(caller, conversation_id, command, key)
-        await means.conversations.access.seat(caller, conversation_id)
+        seat = await means.conversations.access.seat(caller, conversation_id)
         speaker = caller.principal if caller.delegate is None else caller.delegate
         account = await means.account_of(caller.tenant, str(speaker))
-        return await self.send(caller, conversation_id, command, key, Origin(caller.tenant, account, means.new_id()))
+        origin = Origin(caller.tenant, account, means.new_id())
+        return await self._send(caller, seat, conversation_id, command, key, origin)
 
     async def send(
         self, caller: Caller, conversation_id: str, command: SendTurn, key: str | None, origin: Origin
     ) -> Answer:
         """See Intake. Raises Forbidden, too, for identities without the group of those who relay."""
+        seat = await self._means.conversations.access.seat(caller, conversation_id)
+        return await self._send(caller, seat, conversation_id, command, key, origin)
+
+    async def _send(
+        self, caller: Caller, seat: Seat, conversation_id: str, command: SendTurn, key: str | None, origin: Origin
+    ) -> Answer:
         means = self._means
-        seat = await means.conversations.access.seat(caller, conversation_id)
         target, background = self._asked(caller, command, origin)
         if target is None and not background:
             return await means.conversations.send(caller, conversation_id, command, key)
