@@ -108,12 +108,9 @@ class Planner:
             return []
         now = self._now()
         prepared = [self._prepare(each, now) for each in wanted]
-        # At once, since each waits for the disk: a sender that is quicker than a payload comes again (sending.py), and
-        # a caller that got no answer plans the same again, which puts what is missing.
-        _, outcomes = await asyncio.gather(
-            self._payloads.put([(bound, encoded) for _, _, bound, encoded in prepared]),
-            self._store.append([item for _, item, _, _ in prepared]),
-        )
+        # In this order: of a payload that is there for nothing retention disposes, a delivery without one is lost.
+        await self._payloads.put([(bound, encoded) for _, _, bound, encoded in prepared])
+        outcomes = await self._store.append([item for _, item, _, _ in prepared])
         for outcome in outcomes:
             if outcome.kind not in ("appended", "conflict"):
                 raise Unavailable("The deliveries were not planned; try again.")

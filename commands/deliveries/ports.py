@@ -68,7 +68,8 @@ class Payloads(Protocol):
     """Payloads at rest by the id of their delivery."""
 
     async def put(self, payloads: Sequence[tuple[Bound, Encoded]]) -> None:
-        """Keep them; what is there already stays as it is."""
+        """Keep them, as safely as what is appended once this has returned. What is there already stays as it is, and
+        what was planned already gets none: it had its own."""
         ...
 
     async def get(self, ids: Sequence[str]) -> dict[str, tuple[Bound, Encoded]]:

@@ -15,7 +15,6 @@ from ...domain.decisions import Decision
 from ...domain.deliveries.decide import CHANNEL_GONE, Sent, claim, end_gone, settle
 from ...domain.deliveries.events import AttemptStarted
 from ...domain.deliveries.operate import cancel
-from ...domain.deliveries.retry import after
 from ...domain.deliveries.state import Delivery, evolve
 from ...domain.errors import Damaged
 from ...domain.events import Event, Recorded
@@ -31,9 +30,6 @@ MAX_TRIES = 8
 """Times that an end is decided again because somebody appended first."""
 
 GONE = "payload_gone"
-LATE_S = 30.0
-"""So long after its plan a payload that is not there may still come; later it is gone."""
-
 HANG_S = 2.0
 """So long after its timeout a channel that has not come back is cut off."""
 
@@ -160,8 +156,7 @@ class Sender:
         try:
             payload, version = await self._payload(at, started.part)
         except Unreadable as error:
-            is_late = error.reason == GONE and self._is_young(at.state)
-            return Pushed("retry", "payload_late") if is_late else Pushed("permanent", error.reason)
+            return Pushed("permanent", error.reason)
         # Whatever was appended meanwhile (a cancellation) comes first: from here to the socket nothing waits.
         if await self._means.heads.of(at.due.stream_id) != at.version:
             return Pushed("unknown", "withdrawn")
@@ -176,9 +171,6 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - a channel that breaks its promise may have sent
             log.warning("a channel raised", channel=at.due.channel, error=type(error).__name__)
             return Pushed("unknown", "failed")
-
-    def _is_young(self, state: Delivery) -> bool:
-        return state.plan is not None and not state.is_purged and state.plan.due_at > after(self._now(), -LATE_S)
 
     async def _payload(self, at: At, part: int) -> tuple[Payload, int]:
         """The payload and the version of its form. Raises Unreadable."""

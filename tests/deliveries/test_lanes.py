@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from minutebook.commands.deliveries.noting import Notes
 from minutebook.commands.deliveries.planning import Said
 from minutebook.domain.deliveries.events import DeliveryPlanned
 from minutebook.domain.deliveries.retry import Policy
-from minutebook.domain.errors import Invalid
+from minutebook.domain.errors import Invalid, MinutebookError
 from minutebook.domain.principals import SERVER
 from minutebook.infra.jobs.engine import Timing
 from outside import garbage, lost_after, lost_before, serving, slowly, status
@@ -264,14 +264,44 @@ def test_what_cannot_be_read_is_a_dead_letter(database: Any, receiver: Receiver,
                 owner.execute(f"UPDATE minutebook.delivery_payloads SET {change}")
             await desk.drain()
             assert logged(database, delivery_id)[-1][1]["reason"] == reason
-            (late,) = await desk.planner.plan([wanted()])
-            desk.planner._now = lambda: datetime.now(UTC) - timedelta(minutes=1)
             (gone,) = await desk.planner.plan([wanted()])
-            assert await desk.payloads.forget([late, gone]) == 2
+            assert await desk.payloads.forget([gone]) == 1
             await desk.drain()
-            assert logged(database, late)[-1][1]["reason"] == "payload_late"
             assert logged(database, gone)[-1][1]["reason"] == "payload_gone"
             assert receiver.requests == []
+
+    asyncio.run(scenario())
+
+
+def test_no_delivery_is_planned_before_its_payload_is_kept(database: Any, receiver: Receiver) -> None:
+    """Whoever is killed in between would leave a delivery of which nobody knows what it says."""
+
+    async def scenario() -> None:
+        asked, channels = wanted(text="kept first"), {"hook": webhook("hook", receiver.url)}
+        with database.connect("postgres") as owner:
+            owner.execute("REVOKE INSERT ON minutebook.delivery_payloads FROM minutebook_app")
+            async with desk_of(database.url(), channels) as desk:
+                with pytest.raises(MinutebookError):
+                    await desk.planner.plan([asked])
+            # The desk is closed, and whatever it had begun has come to its end.
+            assert owner.execute("SELECT count(*) FROM minutebook.deliveries").fetchone() == (0,)
+            owner.execute("GRANT INSERT ON minutebook.delivery_payloads TO minutebook_app")
+        async with desk_of(database.url(), channels) as desk:
+            await desk.planner.plan([asked])
+            await desk.drain()
+        assert list(receiver.texts.values()) == ["kept first"]
+
+    asyncio.run(scenario())
+
+
+def test_a_plan_that_comes_again_brings_no_payload_back(database: Any, receiver: Receiver) -> None:
+    async def scenario() -> None:
+        async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}) as desk:
+            asked = wanted()
+            (delivery_id,) = await desk.planner.plan([asked])
+            assert await desk.payloads.forget([delivery_id]) == 1
+            assert await desk.planner.plan([asked]) == [delivery_id]
+            assert await desk.payloads.get([delivery_id]) == {}
 
     asyncio.run(scenario())
 
