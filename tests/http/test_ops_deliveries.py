@@ -97,11 +97,10 @@ def test_a_dead_letter_is_replayed_once_for_one_key(office: Office, operator: ht
     assert [(each["n"], each["key"], each["outcome"]) for each in found["attempts"]] == [
         (1, f"{delivery_id}.1", "permanent")
     ]
-    office.sleep()
     url, body, key = f"{ALL}/{delivery_id}/replay", {"reason": "mended"}, {"idempotency-key": f"r-{delivery_id}"}
-    answer = operator.post(url, json=body, headers=key)
-    assert (answer.status_code, answer.json()["state"]) == (202, "planned")
-    assert office.lanes_awake() == 1, "its lane is woken"
+    with office.waking():
+        answer = operator.post(url, json=body, headers=key)
+        assert (answer.status_code, answer.json()["state"]) == (202, "planned")
     office.receiver.troubles = lambda _request: False
     office.send()
     assert office.receiver.took[f"{delivery_id}.1"] == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from delivery_desk import Desk, Receiver, desk_of, wanted, webhook
@@ -14,6 +15,9 @@ from outside import status
 CHANNEL = "hook-of-operators"
 CANARY = "canary-5d1c"
 """What all of them say."""
+
+HEARD_S = 5.0
+"""Until a notification is missed."""
 
 T = TypeVar("T")
 
@@ -52,20 +56,22 @@ class Office:
         self.send()
         return delivery_id
 
-    def lanes_awake(self) -> int:
-        """Lanes with a job that waits."""
+    @contextlib.contextmanager
+    def waking(self) -> Iterator[None]:
+        """Inside, the server must wake a lane. It is told by the notification: who takes the job does so at once."""
+        self.sleep()
         with self._server.sql() as superuser:
-            row = superuser.execute(
-                "SELECT count(*) FROM minutebook_jobs.procrastinate_jobs WHERE task_name = 'lane' AND status = 'todo'"
-            ).fetchone()
-        assert row is not None
-        return row[0]
+            superuser.execute('LISTEN "procrastinate_queue_v1#lane"')
+            yield
+            assert [*superuser.notifies(timeout=HEARD_S, stop_after=1)], "no lane was woken"
 
     def sleep(self) -> None:
-        """Nobody works at lanes here: forget their jobs."""
+        """Nobody needs to work at lanes here: forget their jobs that wait."""
         with self._server.sql() as superuser:
             superuser.execute("SET search_path = minutebook_jobs")  # its triggers name no schema
-            superuser.execute("DELETE FROM minutebook_jobs.procrastinate_jobs WHERE task_name = 'lane'")
+            superuser.execute(
+                "DELETE FROM minutebook_jobs.procrastinate_jobs WHERE task_name = 'lane' AND status = 'todo'"
+            )
 
     def payloads(self, delivery_id: str) -> int:
         """Payloads of it at rest."""
