@@ -68,6 +68,7 @@ async def operating_of(
         min_size=0,
         max_size=WAKERS,
         statement_timeout_ms=settings.database.statement_timeout_ms,
+        name="wake-ups by operators",
     )
     await jobs.open()
     stack.push_async_callback(jobs.close)

@@ -116,6 +116,7 @@ async def _planner(process: Process, channels: Mapping[str, Channel], stack: con
         min_size=0,
         max_size=WAKERS,
         statement_timeout_ms=process.settings.database.statement_timeout_ms,
+        name="wake-ups by messages",
     )
     await jobs.open()
     stack.push_async_callback(jobs.close)

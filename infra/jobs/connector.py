@@ -38,8 +38,9 @@ Pool = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
 log = structlog.get_logger(__name__)
 
 
-def jobs_pool(url: str, *, max_size: int, statement_timeout_ms: int, min_size: int = 1) -> Pool:
-    """A pool as the app role whose sessions see the engine's schema, not yet open."""
+def jobs_pool(url: str, *, max_size: int, statement_timeout_ms: int, min_size: int = 1, name: str = "jobs") -> Pool:
+    """A pool as the app role whose sessions see the engine's schema, not yet open. name: by which the database shows
+    it."""
     return make_pool(
         url,
         "app",
@@ -47,7 +48,7 @@ def jobs_pool(url: str, *, max_size: int, statement_timeout_ms: int, min_size: i
         statement_timeout_ms=statement_timeout_ms,
         min_size=min_size,
         search_path=SEARCH_PATH,
-        name="jobs",
+        name=name,
     )
 
 
