@@ -3,7 +3,9 @@ background."""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+from typing import NamedTuple
 
 from ulid_transform import ulid_now
 
@@ -20,6 +22,7 @@ from ..commands.dispatcher import Fingerprints
 from ..domain.ids import long_id
 from ..domain.linking.events import LinkedEnd
 from ..infra.continuation_hashes import ContinuationHashes
+from ..infra.database import Database
 from ..infra.delivery_hashes import DeliveryHashes
 from ..infra.link_hashes import KeyedLinkHashes
 from ..infra.postgres.answer_table import PostgresAnswerTable, PostgresRecipients
@@ -29,7 +32,26 @@ from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
 from .answer_terms import answer_terms
+from .app_pools import app_pool, quiet_store
 from .bounds import now
+
+POOL_SIZE = 2
+"""Connections that store where answers go: one appends, one writes rows."""
+
+
+class Requests(NamedTuple):
+    """Where it is stored where the answer of a turn is to go, just before the turn itself is."""
+
+    pool: Pool
+    store: PostgresStore
+
+
+async def requests_of(settings: Settings, database: Database, stack: contextlib.AsyncExitStack) -> Requests:
+    """Of this process, closed by `stack`. No write of them waits for the disk: a request has no effect without its
+    turn, which is written behind it and does wait."""
+    minimum = 1 if settings.channels else 0
+    pool = await app_pool(settings, database, stack, "answers", POOL_SIZE, minimum, waits_for_disk=False)
+    return Requests(pool, quiet_store(pool, stack, writers=1))
 
 
 def continuations_of(settings: Settings, pool: Pool, server_key: bytes, access: Access) -> KeyedContinuations:
@@ -52,7 +74,7 @@ def unlinking_of(pool: Pool, store: PostgresStore, continuations: Continuations)
 def intake_of(
     settings: Settings,
     pool: Pool,
-    store: PostgresStore,
+    requests: Requests,
     conversations: Conversations,
     server_key: bytes,
     continuations: Continuations,
@@ -68,8 +90,8 @@ def intake_of(
     return TurnIntake(
         Means(
             conversations,
-            store,
-            PostgresAnswerTable(pool),
+            requests.store,
+            PostgresAnswerTable(requests.pool),
             answer_terms(settings),
             DeliveryHashes(server_key),
             hashes,

@@ -1,4 +1,4 @@
-"""Connections of the app role in the process of jobs, each pool with a name by which the database shows it."""
+"""Pools of the app role beside a process's main one, each with a name by which the database shows it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ async def app_pool(
     name: str,
     max_size: int,
     min_size: int = 1,
+    *,
+    waits_for_disk: bool = True,
 ) -> Pool:
-    """An open pool, which `stack` closes. The role of `database` is verified already."""
+    """An open pool, which `stack` closes. The role of `database` is verified already. waits_for_disk: see
+    make_pool."""
     pool = make_pool(
         database.url("app"),
         "app",
@@ -27,15 +30,16 @@ async def app_pool(
         max_size=max_size,
         statement_timeout_ms=settings.database.statement_timeout_ms,
         name=name,
+        waits_for_disk=waits_for_disk,
     )
     await pool.open(wait=True)
     stack.push_async_callback(pool.close)
     return pool
 
 
-def quiet_store(pool: Pool, stack: contextlib.AsyncExitStack) -> PostgresStore:
+def quiet_store(pool: Pool, stack: contextlib.AsyncExitStack, writers: int = 2) -> PostgresStore:
     """The log over a pool, for streams that nobody follows: no projection, no viewer. So its appends wake nobody."""
-    appender = Appender(pool, notify=False)
+    appender = Appender(pool, writers=writers, notify=False)
     appender.start()
     stack.push_async_callback(appender.close)
     return PostgresStore(pool, appender)

@@ -24,7 +24,7 @@ from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.redaction.engine import Redactor
 from ..infra.settings import Settings
-from .answer_services import continuations_of, intake_of, targets_of
+from .answer_services import Requests, continuations_of, intake_of, targets_of
 from .conversation_places import Places
 from .conversation_work import conversation_work
 from .delta_hub import DeltaHub
@@ -61,6 +61,7 @@ async def conversing(
     metrics: Metrics,
     verify: Callable[[str], Awaitable[Caller]],
     clearance: Clearance,
+    requests: Requests,
 ) -> AsyncGenerator[tuple[ConversationServices, Runner]]:
     """What works at conversations in this process, and what its routes need of it. Raises SettingsError."""
     conversations = settings.conversations
@@ -76,7 +77,7 @@ async def conversing(
         continuations = continuations_of(settings, pool, server_key, work.conversations.access)
         services = ConversationServices(
             work.conversations,
-            intake_of(settings, pool, store, work.conversations, server_key, continuations),
+            intake_of(settings, pool, requests, work.conversations, server_key, continuations),
             targets_of(pool, store, server_key),
             Clearances(dispatcher, work.scribe, past, clearance),
             Inspections(means, work.conversations),

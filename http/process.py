@@ -34,6 +34,7 @@ from ..infra.server_key import server_key
 from ..infra.settings import Settings
 from ..infra.tokens import TokenVerifier
 from . import metrics_port
+from .answer_services import requests_of
 from .app import create_app
 from .bounds import dispatcher_bounds, now, room_means
 from .bridges import Bridges
@@ -115,7 +116,18 @@ async def serve_http(
         attendance = _attendance(settings, PostgresPresence(pool), stack)
         beside = Beside(store, PostgresForks(pool), PostgresHolds(pool), limits.admit, attendance.acted)
         conversations, runner = await stack.enter_async_context(
-            conversing(settings, pool, store, dispatcher, redactor, key, metrics, verifier.verify, clearance)
+            conversing(
+                settings,
+                pool,
+                store,
+                dispatcher,
+                redactor,
+                key,
+                metrics,
+                verifier.verify,
+                clearance,
+                await requests_of(settings, database, stack),
+            )
         )
         inbox = await stack.enter_async_context(inbox_of(settings, pool, store, conversations))
         listener = Listener(

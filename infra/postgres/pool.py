@@ -136,9 +136,11 @@ def make_pool(
     checked: bool = True,
     search_path: str = "pg_catalog, pg_temp",
     name: str | None = None,
+    waits_for_disk: bool = True,
 ) -> AsyncConnectionPool[psycopg.AsyncConnection[Any]]:
     """A pool of autocommit connections as `role`, not yet open. `checked` verifies the role of every connection; call
-    verify_role before opening it, to hear the reason."""
+    verify_role before opening it, to hear the reason. waits_for_disk: False for what counts only together with a later
+    commit that does wait, since that one lies behind it in the same write-ahead log."""
 
     async def configure(connection: psycopg.AsyncConnection[Any]) -> None:
         if checked:
@@ -151,6 +153,7 @@ def make_pool(
             "SET timezone = 'UTC'",
             "SET datestyle = 'ISO'",  # psycopg reads times in no other
             "SET default_transaction_isolation = 'read committed'",
+            *(() if waits_for_disk else ("SET synchronous_commit = off",)),
         ):
             await connection.execute(cast("LiteralString", statement))
 

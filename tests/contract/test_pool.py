@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, LiteralString, cast
 
 import psycopg
@@ -139,6 +140,18 @@ def test_a_connection_of_the_pool_is_set_up_for_its_role(any_database: Any, make
     with any_database.connect("postgres") as superuser:
         run(superuser, f"ALTER DATABASE {superuser.info.dbname} SET default_transaction_isolation = 'serializable'")
     with_pool(look, any_database.server.url(login, any_database.name), "app")
+
+
+def test_only_a_pool_that_says_so_does_not_wait_for_the_disk(any_database: Any) -> None:
+    async def look(pool: Any, expected: str) -> None:
+        async with pool.connection() as connection:
+            assert await (await connection.execute("SHOW synchronous_commit")).fetchone() == (expected,)
+
+    with any_database.connect("postgres") as superuser:
+        run(superuser, f"ALTER DATABASE {superuser.info.dbname} SET synchronous_commit = 'remote_apply'")
+    url = any_database.url("app")
+    with_pool(partial(look, expected="remote_apply"), url, "app")
+    with_pool(partial(look, expected="off"), url, "app", waits_for_disk=False)
 
 
 def test_b10_a_pool_hands_out_no_connection_of_a_refused_role(any_database: Any) -> None:
