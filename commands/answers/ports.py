@@ -239,6 +239,10 @@ class AnswerTable(Protocol):
         """Keep addresses beside those that are kept."""
         ...
 
+    async def addresses(self, answer_id: str) -> Mapping[str, Address] | None:
+        """Those that are kept of it; None where it is gone."""
+        ...
+
     async def later(self, answer_id: str, after_s: float) -> None:
         """Look at it again in so many seconds."""
         ...

@@ -127,19 +127,21 @@ class Resolver:
         )
         if records is None:
             raise Unavailable("The records of this turn cannot be verified.")
-        addresses = answer.details.addresses
         if state.resolved is None:
             state, addresses = await self._record(answer, requested, at, records)
+        else:
+            addresses = await self._means.table.addresses(answer.id)
         await self._means.at("recorded")
-        if state.resolved is not None:
+        if state.resolved is not None and addresses is not None:
             await self._plan(requested, state.resolved, records, addresses)
         await self._means.at("planned")
         await self._means.table.forget([answer.id])
 
     async def _record(
         self, answer: OpenAnswer, requested: AnswerRequested, at: int, records: Records
-    ) -> tuple[AnswerState, Mapping[str, Address]]:
-        """The record that counts, be it ours or of who was quicker, and the addresses that are known here."""
+    ) -> tuple[AnswerState, Mapping[str, Address] | None]:
+        """The record that counts, and its addresses; None where all is done. They are read behind a record that is not
+        ours: whoever was quicker has kept others, and may be gone."""
         found = _Found(self._means, requested, answer.details.origin)
         resolution = await found.resolved(records)
         kept = {each.destination: found.addresses[each.destination] for each in resolution.intended}
@@ -151,7 +153,7 @@ class Resolver:
             self._tell(requested, resolved)
             return AnswerState(requested, resolved), kept
         state, _ = await load(self._means.store, answer.id)
-        return state, {**answer.details.addresses, **kept}
+        return state, await self._means.table.addresses(answer.id)
 
     def _resolved(
         self, answer: OpenAnswer, requested: AnswerRequested, records: Records, resolution: Resolution

@@ -39,6 +39,7 @@ _ADDRESS = """
 UPDATE minutebook.answers a SET details = jsonb_set(a.details, '{addresses}',
     coalesce(a.details -> 'addresses', '{}') || %s::jsonb) WHERE a.id = %s RETURNING true
 """
+_ADDRESSES = "SELECT a.details::text FROM minutebook.answers a WHERE a.id = %s"
 _LATER = """
 UPDATE minutebook.answers a SET due_at = clock_timestamp() + make_interval(secs => %s) WHERE a.id = %s RETURNING true
 """
@@ -92,6 +93,11 @@ class PostgresAnswerTable:
     async def address(self, answer_id: str, addresses: Mapping[str, Address]) -> None:
         """See AnswerTable.address."""
         await fetch(self._pool, _ADDRESS, (msgspec.json.encode(addresses).decode(), answer_id))
+
+    async def addresses(self, answer_id: str) -> Mapping[str, Address] | None:
+        """See AnswerTable.addresses."""
+        rows = await fetch(self._pool, _ADDRESSES, (answer_id,))
+        return msgspec.json.decode(rows[0][0], type=Details).addresses if rows else None
 
     async def later(self, answer_id: str, after_s: float) -> None:
         """See AnswerTable.later."""

@@ -59,6 +59,29 @@ async def test_whoever_comes_after_a_kill_plans_what_is_on_record(database: Any,
         assert len(await made.plans()) == 1
 
 
+@pytest.mark.parametrize("looked", ["before", "after"])
+@in_loop
+async def test_whoever_has_looked_before_a_kill_plans_what_is_on_record(database: Any, looked: str) -> None:
+    async with answer_desk(database) as made:
+        await made.speak("mail", "1")
+        about = await made.say("hello", ACTIVE)
+        (seen,) = await made.table.due(1)
+        found = Killed("addressed")
+        if looked == "before":  # also at which end is the active one, and it is another one then
+            late = asyncio.create_task(made.resolver(found.once).one(seen))
+            await asyncio.wait_for(found.reached.wait(), 10)
+            await made.speak("chat", "2")
+            await kill_at(made, "recorded")
+            found.go_on.set()
+            await late
+        else:
+            await kill_at(made, "recorded")
+            await made.resolver().one(seen)
+        (plan,) = await made.plans()
+        (intended,) = (await made.shown(about)).intended
+        assert (plan.channel, plan.delivery_id, rows(database)) == (intended.channel, intended.delivery_id, 0)
+
+
 @in_loop
 async def test_of_many_workers_one_records_and_nothing_is_planned_twice(database: Any) -> None:
     async with answer_desk(database) as made:

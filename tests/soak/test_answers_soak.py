@@ -52,10 +52,11 @@ SELECT s.name, array_agg(e.seq || ' ' || e.type || ' ' || coalesce(e.payload ->>
     || coalesce(e.payload ->> 'nextAt', e.payload ->> 'outcome', '') ORDER BY e.seq)
 FROM minutebook.streams s JOIN minutebook.events e ON e.stream_id = s.id
 WHERE s.kind = 'delivery' AND s.id IN (SELECT d.stream_id FROM minutebook.deliveries d WHERE d.state <> 'accepted')
-    OR s.kind = 'answer' AND s.version = 1
+    OR s.kind = 'answer' AND NOT EXISTS (SELECT FROM minutebook.deliveries d JOIN minutebook.events r
+        ON r.payload ->> 'correlationId' = d.correlation_id WHERE r.stream_id = s.id AND r.seq = 1)
 GROUP BY s.id, s.name LIMIT 20
 """
-"""Deliveries that are not accepted, and answers without targets."""
+"""Deliveries that are not accepted, and answers without a delivery."""
 
 
 class Sender:
