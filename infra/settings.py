@@ -36,6 +36,7 @@ ENV_PREFIX = "MINUTEBOOK_"
 NonEmpty = Annotated[str, Meta(min_length=1)]
 OwnPort = Annotated[int, Meta(ge=1, le=65535)]
 IssuerKind = Literal["human", "agent", "system"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class SettingsError(Exception):
@@ -83,6 +84,10 @@ class ServerSettings(Section, frozen=True):
     bench_routes: Annotated[
         bool, Meta(description="Whether the no-op route of the benches is served; never in production.")
     ] = False
+    log_level: Annotated[
+        LogLevel,
+        Meta(description="Least that is logged; `debug` has a line for each attempt of a delivery and refused token."),
+    ] = "info"
     drain_seconds: Annotated[
         int, Meta(ge=0, le=600, description="How long a stopping server lets open requests finish.")
     ] = 8

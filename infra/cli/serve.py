@@ -16,7 +16,7 @@ import structlog
 import typer
 
 from ..database import Database
-from ..settings import Settings, SettingsError
+from ..settings import LogLevel, Settings, SettingsError
 from .common import UNAVAILABLE, DataDir, fail, guarded, settings_of
 
 ORPHAN_S = 2.0
@@ -52,7 +52,7 @@ def serve(
         settings = settings_of(data_dir, server__host=host, server__port=port, server__workers=workers)
         if require_database_url and settings.database.url is None:
             raise SettingsError("database.url is not set: set MINUTEBOOK_DATABASE_URL to a migrated PostgreSQL.")
-        _log_to_stderr()
+        _log_to_stderr(settings.server.log_level)
         sock = None
         if role in ("all", "http"):
             sock = socket.socket(fileno=fd) if fd is not None else _bind(settings)
@@ -196,7 +196,7 @@ async def _end(child: asyncio.subprocess.Process, ended: asyncio.Task[int], with
         await ended
 
 
-def _log_to_stderr() -> None:
+def _log_to_stderr(level: LogLevel) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -204,6 +204,7 @@ def _log_to_stderr() -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.JSONRenderer(),
         ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

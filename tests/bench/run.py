@@ -1,7 +1,7 @@
 """`make bench`: every figure of the project beside its reference, in one run; writes build/bench.json.
 
 python tests/bench/run.py [append] [views] [http] [streams] [bridge] [redaction] [conversations] [clearance]
-    [deliveries]
+    [deliveries] [answers]
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ from figures import Figure, log, table, write
 from minutebook.infra.postgres.embedded import EmbeddedPostgres
 from minutebook.infra.postgres.migrate import migrate
 
-PARTS = ("append", "views", "http", "streams", "bridge", "redaction", "conversations", "clearance", "deliveries")
+PARTS = (
+    "append",
+    "views",
+    "http",
+    "streams",
+    "bridge",
+    "redaction",
+    "conversations",
+    "clearance",
+    "deliveries",
+    "answers",
+)
 DATABASE = "minutebook"
 
 

@@ -57,6 +57,8 @@ def test_the_process_of_jobs_sends_what_was_planned(database: Any, tmp_path: Pat
         assert process.returncode == 0, complained
         assert "Traceback" not in complained
         assert "canary" not in complained
+        assert "retry" in complained
+        assert "delivery_attempt" not in complained, "a line for each is for who asks for it"
 
 
 def test_without_channels_a_wake_up_waits_for_nobody(database: Any, tmp_path: Path) -> None:

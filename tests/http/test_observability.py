@@ -35,6 +35,9 @@ agent = "echo"
 [telemetry]
 otlpUrl = "{{collector}}/v1/traces"
 allowLoopback = true
+
+[server]
+logLevel = "debug"
 """
 
 ROUTES = ("deliveries", "channels", "links", "challenges", "continuations")
