@@ -76,8 +76,9 @@ class Judge:
             case LinkRequired():
                 may_link = said.verb in LINKING_VERBS
                 return Judged("accepted", "allowed") if may_link else Judged("link_required", "no_link")
-            case Denied(reason="abstained") if said.verb in LINKING_VERBS and not speaking.is_linked:
-                # Nobody has said no, and only a link can bring the claims that would say yes.
+            case Denied(reason="abstained") if said.verb in LINKING_VERBS:
+                # Nobody has said no. Only a link can bring the claims that would say yes, and whoever is linked with
+                # claims whose time is over must still be able to mute the chat, and to part it.
                 return Judged("accepted", "allowed")
             case Denied(reason):
                 return Judged("denied", reason)
