@@ -141,7 +141,9 @@ class RetrySettings(Section, frozen=True):
     first: Annotated[str, Meta(description="Longest wait after the first attempt; 1s to 24h.")] = field(
         default="1s", name="from"
     )
-    last: Annotated[str, Meta(description="Longest wait of all; 1s to 24h.")] = field(default="1h", name="to")
+    last: Annotated[
+        str, Meta(description="Longest wait of all, but where the platform asks for more, an hour at most; 1s to 24h.")
+    ] = field(default="1h", name="to")
 
     @property
     def first_s(self) -> int:

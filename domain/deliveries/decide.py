@@ -27,7 +27,7 @@ from .events import (
     ReceiptState,
 )
 from .lanes import DESTINATION, LANES, lane_of, order_of
-from .retry import MAX_PARTS, UNKNOWN_SENDS, Policy, after
+from .retry import MAX_PARTS, UNKNOWN_SENDS, Policy, after, clamped
 from .state import Delivery, Part
 
 UNKNOWN_OUTCOME = "unknown_outcome"
@@ -204,7 +204,7 @@ def _ended(delivery: Delivery, sent: Sent, now: datetime, policy: Policy, draw: 
         return _part_done(delivery, attempt.n, part, sent, now, policy, draw)
     died = _why_dead(delivery, part, sent, policy)
     if died is not None:
-        ended = AttemptEnded(attempt.n, sent.outcome, "dead", reason, retry_after_s=_asked(sent, policy))
+        ended = AttemptEnded(attempt.n, sent.outcome, "dead", reason, retry_after_s=_asked(sent))
         return _only(ended, _died(died, now, policy))
     return _only(_waits(delivery, attempt.n, part, sent, now, policy, draw))
 
@@ -217,7 +217,7 @@ def _part_done(
     if _others(delivery, part):
         wait_s = 0.0 if sent.outcome != "retry" else policy.wait_s(1, draw, sent.retry_after_s)
         next_at = min(after(now, wait_s), delivery.expires_at)
-        return _only(AttemptEnded(n, sent.outcome, "planned", reason, next_at, _asked(sent, policy)))
+        return _only(AttemptEnded(n, sent.outcome, "planned", reason, next_at, _asked(sent)))
     if sent.outcome == "accepted" or any(each.state == "accepted" for each in delivery.parts):
         return _only(AttemptEnded(n, sent.outcome, "accepted", reason, open_until=after(now, policy.receipt_s)))
     ended = AttemptEnded(n, sent.outcome, "dead", reason)
@@ -245,7 +245,7 @@ def _waits(
     state: Literal["unknown", "waiting"] = "unknown" if sent.outcome == "unknown" else "waiting"
     # What is due after its expiry is due at it, for its end to be said.
     next_at = min(after(now, policy.wait_s(part.tries, draw, sent.retry_after_s)), delivery.expires_at)
-    return AttemptEnded(n, sent.outcome, state, sent.reason[:MAX_REASON_CHARS], next_at, _asked(sent, policy))
+    return AttemptEnded(n, sent.outcome, state, sent.reason[:MAX_REASON_CHARS], next_at, _asked(sent))
 
 
 def _others(delivery: Delivery, part: Part) -> bool:
@@ -253,8 +253,8 @@ def _others(delivery: Delivery, part: Part) -> bool:
     return any(each.state == "open" and each.n != part.n for each in delivery.parts)
 
 
-def _asked(sent: Sent, policy: Policy) -> float | UnsetType:
-    return UNSET if sent.retry_after_s is None else min(policy.cap_s, max(0.0, sent.retry_after_s))
+def _asked(sent: Sent) -> float | UnsetType:
+    return UNSET if sent.retry_after_s is None else clamped(sent.retry_after_s)
 
 
 def _died(reason: str, now: datetime, policy: Policy) -> DeliveryDied:

@@ -14,6 +14,9 @@ MAX_PARTS = 64
 UNKNOWN_SENDS = 2
 """Sends of a part without any known outcome, where the platform takes no key of ours."""
 
+MAX_ASKED_S = 3600.0
+"""Longest wait that a platform may ask for, whatever the channel's own longest wait is."""
+
 DAY_S = 86_400.0
 
 
@@ -43,11 +46,16 @@ class Policy(Struct, frozen=True):
         return self.timeout_s + self.grace_s
 
     def wait_s(self, tries: int, draw: float, asked_s: float | None = None) -> float:
-        """The wait after so many tries; `draw` is uniform in [0, 1). What the platform asks for is honoured up to
-        cap_s, with the jitter behind it: a crowd that was told the same second does not come back in it."""
+        """The wait after so many tries; `draw` is uniform in [0, 1). What the platform asks for is honoured, up to
+        MAX_ASKED_S, with the jitter behind it: a crowd that was told the same second does not come back in it."""
         longest = min(self.cap_s, self.first_s * self.growth ** min(max(tries, 1) - 1, 32))
         wait = longest * draw
-        return wait if asked_s is None else min(self.cap_s, max(0.0, asked_s) + wait)
+        return wait if asked_s is None else clamped(asked_s) + wait
+
+
+def clamped(asked_s: float) -> float:
+    """A wait that a platform asks for, as far as it is honoured."""
+    return min(MAX_ASKED_S, max(0.0, asked_s))
 
 
 def after(now: datetime, seconds: float) -> str:

@@ -232,6 +232,6 @@ def test_authorization_verified_claims(new_data_dir: Callable[[], Path]) -> None
             assert outcome(desk, "ann", "claimed", CLAIM) == ("denied", "abstained"), "its time is over"
             assert outcome(desk, "ann", "claimed", CLAIM, "/status") == ("denied", "abstained")
             for verb, said in (("/stop", "Nothing more is sent"), ("/unlink", "on its own again")):
-                assert outcome(desk, "ann", "claimed", CLAIM, verb) == ("accepted", "allowed"), "consent is always theirs"
+                assert outcome(desk, "ann", "claimed", CLAIM, verb) == ("accepted", "allowed"), "consent stays"
                 desk.platforms.told("ann", said)
             assert desk.rows("SELECT count(*) FROM minutebook.linked_identities WHERE holder IS NOT NULL") == [(0,)]

@@ -92,8 +92,21 @@ def test_what_the_platform_asks_for_is_clamped() -> None:
     course.claim()
     (ended,) = course.settle("retry", "http_429", asked=86_400)
     assert ended.retry_after_s == 3600
-    assert course.state.next_at == "2026-11-30T13:00:00.000000Z"
+    assert course.state.next_at == "2026-11-30T13:00:00.500000Z"
     assert course.claim() == []
+
+
+@pytest.mark.parametrize("asked", [120, 3600, 86_400])
+def test_what_the_platform_asks_for_counts_beyond_the_channel_s_own_longest_wait(asked: float) -> None:
+    """And whoever was told the same second does not come back in it, at the clamp as little as below."""
+    policy = Policy(cap_s=10)
+    waits = [policy.wait_s(5, draw, asked) - min(asked, 3600) for draw in (0, 0.25, 0.5)]
+    assert waits == [0, 2.5, 5]
+    course = Course(policy=policy)
+    course.claim()
+    (ended,) = course.settle("retry", "http_429", asked=asked)
+    assert ended.retry_after_s == min(asked, 3600)
+    assert (datetime.fromisoformat(course.state.next_at) - course.now).total_seconds() >= min(asked, 3600)
 
 
 def test_a_permanent_error_is_not_tried_again() -> None:
