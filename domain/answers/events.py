@@ -12,8 +12,9 @@ from msgspec import UNSET, Struct, UnsetType
 from ..events import Event, Opaque, Registry
 from .target import TargetKind
 
-SkipReason = Literal["link_policy", "no_push", "not_linked", "not_authorized", "audience", "muted"]
-"""Why a destination gets nothing. audience: it may not hear this. muted: its person wants no push of that kind."""
+SkipReason = Literal["link_policy", "no_push", "not_linked", "not_authorized", "audience", "muted", "fan_out"]
+"""Why a destination gets nothing. audience: it may not hear this. muted: its person wants no push of that kind.
+fan_out: an answer goes to no more than the others."""
 
 Form = Literal["reply", "pointer"]
 """What is sent: the answer itself or, where the channel may not carry it, that there is one, in a private chat."""

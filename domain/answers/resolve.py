@@ -100,11 +100,12 @@ def resolve(requested: AnswerRequested, around: Around) -> Resolution:
     skipped: dict[SkippedTarget, None] = {}
     for wish in _wishes(requested, around):
         found = _judged(requested, around, wish)
-        if isinstance(found, Destination):
-            if len(intended) < around.fan_out:
-                intended.setdefault(found.destination, found)
-        else:
+        if not isinstance(found, Destination):
             skipped[SkippedTarget(wish.channel, found)] = None
+        elif found.destination in intended or len(intended) < around.fan_out:
+            intended.setdefault(found.destination, found)
+        else:
+            skipped[SkippedTarget(wish.channel, "fan_out")] = None
     return Resolution(tuple(intended.values()), tuple(skipped))
 
 

@@ -112,7 +112,11 @@ TABLE: list[tuple[str, AnswerRequested, Around, list[str], list[tuple[str, str]]
     ),
     (
         "bounded", asked("all_linked"), around(*(end("chat", str(n)) for n in range(5)), fan_out=3),
-        ["chat"] * 3, [],
+        ["chat"] * 3, [("chat", "fan_out")],
+    ),
+    (
+        "bounded, and one of them twice", asked("all_linked"),
+        around(CHAT, end("chat", "two"), replace(CHAT, native=keyed("twin")), fan_out=2), ["chat"] * 2, [],
     ),
 ]  # fmt: skip
 
