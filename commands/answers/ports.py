@@ -82,8 +82,8 @@ class Continuations(Protocol):
         ...
 
     async def end_all(self, tenant: str, account: str, end: LinkedEnd) -> int:
-        """End those that were begun from an end, since it is unlinked, and forget those that had ended; how many had
-        not. The same again changes nothing."""
+        """End those that were begun from an end before it left that account last, and forget those that had ended; how
+        many had not. The same again changes nothing."""
         ...
 
 
@@ -263,8 +263,8 @@ class Pushes(Protocol):
 class Recipients(Protocol):
     """Deliveries by whom they go to."""
 
-    async def waiting(self, tenant: str, end: LinkedEnd, limit: int) -> list[str]:
-        """Ids of those to an end that have not ended; of one that was unlinked, those that were planned before. Raises
+    async def waiting(self, tenant: str, account: str, end: LinkedEnd, limit: int) -> list[str]:
+        """Ids of those to an end that have not ended, and were planned before it left that account last. Raises
         Unavailable."""
         ...
 

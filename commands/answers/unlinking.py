@@ -29,7 +29,7 @@ class Unlinked:
     async def unlinked(self, tenant: str, account: str, end: LinkedEnd) -> tuple[int, int]:
         """See Unlinking."""
         cancelled = seen = 0
-        while seen < MAX_CANCELLED and (ids := await self._recipients.waiting(tenant, end, BATCH)):
+        while seen < MAX_CANCELLED and (ids := await self._recipients.waiting(tenant, account, end, BATCH)):
             done = await self._notes.cancel(ids, UNLINK, SERVER)
             cancelled, seen = cancelled + done, seen + len(ids)
             if done == 0 or len(ids) < BATCH:

@@ -14,6 +14,7 @@ from ...commands.answers.ports import Details, OpenAnswer
 from ...domain.channels.messages import Address
 from ...domain.deliveries.state import Status
 from ...domain.linking.events import LinkedEnd
+from .ends import UNLINKED_AT, unlinked_of
 from .reads import fetch
 
 SCHEMA_VERSION = 1
@@ -48,15 +49,14 @@ _FORGET = "DELETE FROM minutebook.answers a WHERE a.id = ANY(%s::text[]) RETURNI
 _TAKE = "SELECT minutebook.take_push_v1(%s, %s, %s, %s)"
 _EXPIRE = "DELETE FROM minutebook.pushes p WHERE p.at < clock_timestamp() - interval '1 hour' RETURNING true"
 
-# What was planned since an end was unlinked is its own, however late whoever takes the rest along comes, or once more.
-_WAITING = """
-SELECT d.id FROM minutebook.deliveries d
+# What was planned since an end was unlinked is its own, or that of the link that came after, however late whoever takes
+# the rest along comes, or once more.
+_WAITING = f"""
+SELECT d.id FROM minutebook.deliveries d, {UNLINKED_AT}
 WHERE d.recipient = %(native)s AND d.ended_at IS NULL AND d.tenant = %(tenant)s AND d.channel = %(channel)s
-  AND NOT EXISTS (SELECT FROM minutebook.linked_identities i
-      WHERE i.tenant = %(tenant)s AND i.channel = %(channel)s AND i.native = %(native)s AND i.holder IS NULL
-        AND i.updated_at < d.planned_at)
+  AND d.planned_at <= u.at
 ORDER BY d.place LIMIT %(limit)s
-"""
+"""  # noqa: S608 - constants only
 _STATES = "SELECT d.id, d.state FROM minutebook.deliveries d WHERE d.id = ANY(%s::text[])"
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[Any]]
@@ -129,10 +129,9 @@ class PostgresRecipients:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def waiting(self, tenant: str, end: LinkedEnd, limit: int) -> list[str]:
+    async def waiting(self, tenant: str, account: str, end: LinkedEnd, limit: int) -> list[str]:
         """See Recipients.waiting."""
-        about = {"tenant": tenant, "channel": end.channel, "native": end.native, "limit": limit}
-        rows = await fetch(self._pool, _WAITING, about)
+        rows = await fetch(self._pool, _WAITING, {**unlinked_of(tenant, account, end), "limit": limit})
         return [row[0] for row in rows]
 
     async def states(self, ids: Sequence[str]) -> dict[str, Status]:

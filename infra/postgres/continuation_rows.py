@@ -12,6 +12,7 @@ from psycopg_pool import AsyncConnectionPool
 from ...commands.answers.ports import KeptContinuation, NewContinuation
 from ...domain.conversations.identity import Identity
 from ...domain.linking.events import LinkedEnd
+from .ends import UNLINKED_AT, unlinked_of
 from .identities import columns
 from .reads import fetch
 
@@ -47,15 +48,18 @@ _EXPIRE_SOME = (
     f"{_EXPIRED} AND c.id IN (SELECT o.id FROM minutebook.continuations o WHERE o.status IS NULL"  # noqa: S608 - constants only
     " AND o.expires_at <= clock_timestamp() LIMIT %s) RETURNING true"
 )
-_OF_END = "c.tenant = %s AND c.account = %s AND c.channel = %s AND c.native = %s"
+_OF_END = (
+    "c.tenant = %(tenant)s AND c.account = %(account)s AND c.channel = %(channel)s AND c.native = %(native)s"
+    " AND c.begun_at <= u.at"
+)
 _FORGET_ENDED = (
-    f"DELETE FROM minutebook.continuations c WHERE {_OF_END} AND c.status IS NOT NULL AND c.reason <> %s"  # noqa: S608 - as above
-    " RETURNING true"
+    f"DELETE FROM minutebook.continuations c USING {UNLINKED_AT}"  # noqa: S608 - as above
+    f" WHERE {_OF_END} AND c.status IS NOT NULL AND c.reason <> %(reason)s RETURNING true"
 )
 _END_ALL = (
     "UPDATE minutebook.continuations c SET status = 'cancelled', ended_at = clock_timestamp(),"  # noqa: S608 - as above
-    " expires_at = clock_timestamp() + make_interval(secs => c.ttl_s), reason = %s"
-    f" WHERE {_OF_END} AND c.status IS NULL RETURNING true"
+    " expires_at = clock_timestamp() + make_interval(secs => c.ttl_s), reason = %(reason)s"
+    f" FROM {UNLINKED_AT} WHERE {_OF_END} AND c.status IS NULL RETURNING true"
 )
 _FORGET = """
 DELETE FROM minutebook.continuations c WHERE c.id IN (
@@ -107,9 +111,9 @@ class PostgresContinuationRows:
 
     async def end_all(self, tenant: str, account: str, end: LinkedEnd, reason: str) -> int:
         """See ContinuationRows.end_all."""
-        whose = (tenant, account, end.channel, end.native)
-        ended = len(await fetch(self._pool, _END_ALL, (reason, *whose)))
-        await fetch(self._pool, _FORGET_ENDED, (*whose, reason))
+        about = {**unlinked_of(tenant, account, end), "reason": reason}
+        ended = len(await fetch(self._pool, _END_ALL, about))
+        await fetch(self._pool, _FORGET_ENDED, about)
         return ended
 
     async def forget(self, limit: int) -> int:

@@ -54,6 +54,14 @@ _ONE: LiteralString = f"""
 UNION ALL
 {_OWN} WHERE e.tenant = %(tenant)s AND e.channel = %(channel)s AND e.native = %(native)s {_NOT_LINKED}
 """
+# An identity's own row says it no more once it is linked again.
+UNLINKED_AT: LiteralString = """
+(SELECT coalesce((SELECT max(e.ts) FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id
+        WHERE s.name = 'account:' || %(account)s AND s.tenant = %(tenant)s AND e.type = 'unlinked'
+          AND e.payload ->> 'channel' = %(channel)s AND e.payload ->> 'native' = %(native)s),
+    clock_timestamp()) AS at) u
+"""
+"""When an end left an account last; now, where nothing says so. Its parameters: unlinked_of."""
 _PERSON = (
     "SELECT e.native_id FROM minutebook.ends e WHERE e.tenant = %s AND e.own_key = %s AND e.channel = %s"
     " ORDER BY e.seen_at DESC LIMIT 1"
@@ -118,6 +126,11 @@ class PostgresEnds:
     async def forget(self, limit: int) -> EndsForgotten:
         """See Ends.forget."""
         return EndsForgotten(*(await fetch(self._pool, _FORGET, (limit, self._active_s, self._tombstone_s)))[0])
+
+
+def unlinked_of(tenant: str, account: str, end: LinkedEnd) -> dict[str, Any]:
+    """What UNLINKED_AT asks for."""
+    return {"tenant": tenant, "account": account, "channel": end.channel, "native": end.native}
 
 
 def _known(row: tuple[str, Any, str, str, str, str, str, str | None, str, datetime, bool]) -> KnownEnd:

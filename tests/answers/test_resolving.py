@@ -306,26 +306,6 @@ async def test_unlinking_cancels_what_waits_for_that_end_alone(database: Any) ->
 
 
 @in_loop
-async def test_what_an_unlinked_end_asks_afterwards_is_not_taken_along(database: Any) -> None:
-    """Whoever takes the rest along comes late after a crash, or again with a repeated request."""
-    async with answer_desk(database) as made:
-        await made.speak("chat", "1")
-        before, end = await resolved(made, ALL), made.end("chat", "1")
-        with database.connect("postgres") as superuser:
-            superuser.execute(
-                "INSERT INTO minutebook.linked_identities (tenant, channel, native, holder, link_id, push,"
-                " left_account, free_at, updated_at) VALUES (%s, %s, %s, NULL, 'l', 'replies', %s,"
-                " clock_timestamp() + interval '7 days', clock_timestamp())",
-                (TENANT, end.channel, end.native, made.account),
-            )
-        after = await made.said_on("chat", "1", "on my own again")
-        assert await made.resolver().drain()
-        assert await made.unlinking.unlinked(TENANT, made.account, end) == (1, 0)
-        states = [(await made.shown(each)).intended[0].state for each in (before, after)]
-        assert states == ["cancelled", "planned"]
-
-
-@in_loop
 async def test_each_destination_is_tried_on_its_own(database: Any) -> None:
     with serving(Receiver()) as receiver:
         async with answer_desk(database, receiver.url) as made:

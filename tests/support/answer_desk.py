@@ -146,15 +146,19 @@ class AnswerDesk:
         command = SendTurn(text, response_target=target, **fields)
         return await self.intake.send_by_token(ALICE, talk, command, None)
 
-    async def said_on(self, channel: str, native_id: str, text: str, *, is_group: bool = False) -> tuple[str, str]:
-        """A turn that alice asked on a channel."""
+    async def said_on(self, channel: str, native_id: str, text: str, **fields: Any) -> tuple[str, str]:
+        """A turn that alice asked on a channel. fields: as of `origin`."""
         talk = await self.talks.start()
-        address = Address(channel, native_id, Place(f"chat of {native_id}", is_group=is_group))
-        origin = Origin(TENANT, self.account, ulid_now(), self.end(channel, native_id), address)
+        origin = self.origin(channel, native_id, **fields)
         answer = await self.intake.send(ALICE, talk, SendTurn(text), None, origin)
         await self.talks.runner.sweep()
         await self.talks.done()
         return talk, answer.body["id"]
+
+    def origin(self, channel: str, native_id: str, *, account: str | None = None, is_group: bool = False) -> Origin:
+        """Of what alice, or another account, asks on a channel."""
+        address = Address(channel, native_id, Place(f"chat of {native_id}", is_group=is_group))
+        return Origin(TENANT, account or self.account, ulid_now(), self.end(channel, native_id), address)
 
     async def shown(self, about: tuple[str, str]) -> Shown:
         """Where it goes."""

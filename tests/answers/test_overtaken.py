@@ -1,0 +1,79 @@
+"""What another process did meanwhile."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from answer_desk import KEY, TENANT, AnswerDesk, answer_desk
+from conversation_desk import ALICE
+from in_loop import in_loop
+from minutebook.commands.channels.ends import TOKEN_CHANNEL
+from minutebook.commands.linking.handling import Linking
+from minutebook.domain.answers.target import ResponseTarget
+from minutebook.domain.channels.link_policy import LinkPolicy
+from minutebook.domain.principals import SERVER
+from minutebook.infra.link_hashes import KeyedLinkHashes
+from minutebook.infra.postgres.link_table import PostgresLinkTable
+from ulid_transform import ulid_now
+
+ALL = ResponseTarget("all_linked")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def linking_of(made: AnswerDesk) -> Linking:
+    """On the desk's own database."""
+    pool = made.talks.pool
+    table = PostgresLinkTable(pool, now)
+    hashes, policy = KeyedLinkHashes(KEY), LinkPolicy("allow_all")
+    return Linking(made.talks.store, table, hashes, policy, now, ulid_now, secrets.randbits, failing_s=0.0)
+
+
+async def linked(linking: Linking, chat: str) -> str:
+    """Alice's page begins, her chat presents."""
+    page = await linking.end_of(TENANT, TOKEN_CHANNEL, str(ALICE.principal), is_person=True)
+    begun = await linking.begin(page, SERVER)
+    shown = await linking.present(await linking.end_of(TENANT, "chat", chat), begun.code, SERVER)
+    await linking.confirm(page, shown.link_id, shown.consent_digest, "all", SERVER)
+    return shown.link_id
+
+
+@pytest.mark.parametrize("is_again", [True, False])
+@in_loop
+async def test_who_takes_the_rest_along_late_leaves_what_came_after_the_end_was_unlinked(
+    database: Any, is_again: bool
+) -> None:
+    """Late after a crash, or once more with a repeated request: the end is linked again, or asks on its own."""
+    async with answer_desk(database) as made:
+        linking, end = linking_of(made), made.end("chat", "1")
+        own = linking.own_key(TENANT, "chat", "1")
+        await made.speak("chat", "1", own)
+        link_id = await linked(linking, "1")
+        before, talk = await made.say("before", ALL), await made.talks.start()
+        asked = await begun_on(made, talk, "before")
+        assert await made.resolver().drain()
+        page = await linking.end_of(TENANT, TOKEN_CHANNEL, str(ALICE.principal), is_person=True)
+        await linking.unlink(page, link_id, SERVER)
+        if is_again:
+            await linked(linking, "1")
+            after = await made.say("after", ALL)
+        else:
+            after = await made.said_on("chat", "1", "on my own again", account=own)
+        again = await begun_on(made, talk, "after")
+        assert await made.resolver().drain()
+        assert await made.unlinking.unlinked(TENANT, made.account, end) == (1, 1)
+        states = [(await made.shown(each)).intended[0].state for each in (before, after)]
+        assert states == ["cancelled", "planned"]
+        found = [await made.continuations.find(ALICE, each) for each in (asked, again)]
+        assert [each.status for each in found] == ["cancelled", None]
+
+
+async def begun_on(made: AnswerDesk, talk: str, name: str) -> str:
+    """The token of a handle that alice's chat has begun."""
+    origin = made.origin("chat", "1")
+    return (await made.continuations.begin(ALICE, talk, name.ljust(26, "0"), origin)).token
