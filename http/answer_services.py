@@ -19,8 +19,7 @@ from ..commands.conversations.access import Access
 from ..commands.conversations.handlers import Conversations
 from ..commands.deliveries.noting import Notes
 from ..commands.dispatcher import Fingerprints
-from ..domain.ids import long_id
-from ..domain.linking.events import LinkedEnd
+from ..commands.linking.standing import Standings
 from ..infra.continuation_hashes import ContinuationHashes
 from ..infra.database import Database
 from ..infra.delivery_hashes import DeliveryHashes
@@ -80,12 +79,11 @@ def intake_of(
     continuations: Continuations,
 ) -> TurnIntake:
     """The way in of every turn in this process."""
-    hashes, table = KeyedLinkHashes(server_key), PostgresLinkTable(pool, now)
+    hashes = KeyedLinkHashes(server_key)
+    standings = Standings(PostgresLinkTable(pool, now), hashes)
 
     async def account_of(tenant: str, principal: str) -> str:
-        own = long_id(hashes.own_key(tenant, TOKEN_CHANNEL, principal))
-        end = LinkedEnd(TOKEN_CHANNEL, hashes.native(tenant, TOKEN_CHANNEL, principal))
-        return (await table.standing(tenant, end, own)).holder or own
+        return (await standings.end_of(tenant, TOKEN_CHANNEL, principal, is_person=True)).account
 
     return TurnIntake(
         Means(

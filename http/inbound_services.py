@@ -96,7 +96,7 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
             PostgresInboundRows(pool),
             hashes,
             linking,
-            Judge(JudgeMeans(linking, ends, process.claims, callables, hashes)),
+            Judge(JudgeMeans(linking, ends, process.claims, callables)),
             sessions,
             conversations,
             Doing(DoMeans(process.intake, ends, sessions, verbs, notices, process.runs, now)),

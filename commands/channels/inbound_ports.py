@@ -102,10 +102,6 @@ class InboundHashes(Protocol):
         """A platform's id as events have it: `h:` and 32 hex digits."""
         ...
 
-    def own_key(self, tenant: str, channel: str, native_id: str) -> int:
-        """The bits of the isolation key that is an end's own."""
-        ...
-
 
 class Callables(Protocol):
     """Callables of allowlists."""

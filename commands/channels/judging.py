@@ -12,11 +12,10 @@ from ...domain.channels.authorize import Allowed, Denied, LinkRequired, Outcome,
 from ...domain.channels.inbound import InboundOutcome, InboundReason
 from ...domain.channels.messages import Inbound
 from ...domain.conversations.commands import MAX_TEXT_CHARS
-from ...domain.ids import long_id
 from ...domain.principals import Caller
 from ..linking.handling import Linking
 from .ends import Ends
-from .inbound_ports import Callables, ChannelRules, Claims, InboundHashes
+from .inbound_ports import Callables, ChannelRules, Claims
 from .speaking import Speaking
 from .verbs import LINKING_VERBS
 
@@ -38,7 +37,6 @@ class JudgeMeans(Struct, frozen=True):
     ends: Ends
     claims: Claims
     callables: Callables
-    hashes: InboundHashes
 
 
 class Judge:
@@ -52,7 +50,7 @@ class Judge:
         everybody's ears."""
         means, sender = self._means, said.sender
         end = await means.linking.end_of(rules.tenant, sender.channel, sender.native_id)
-        own = long_id(means.hashes.own_key(rules.tenant, sender.channel, sender.native_id))
+        own = means.linking.own_key(rules.tenant, sender.channel, sender.native_id)
         is_linked = end.account != own or bool(await means.linking.links(end))
         claims: Mapping[str, tuple[str, ...]] = {}
         if is_linked:

@@ -29,6 +29,7 @@ from ..ports import EventStore, Key
 from ..signals import SILENCE, Signals
 from .accounts import MAX_TRIES, Accounts
 from .ports import LinkHashes, LinkTable
+from .standing import Standings
 
 Mechanism = Literal["code", "oidc"]
 
@@ -69,7 +70,7 @@ class Gone(Struct, frozen=True):
     answer: Answer
 
 
-class Linking:
+class Linking(Standings):
     """One per process. `now` is this server's clock; `entropy` draws that many bits.
 
     token_tiers: by tenant the tier of those who speak with a token. url_of: where somebody signs in for a link of a
@@ -94,9 +95,8 @@ class Linking:
         code_ttl_s: float = CODE_TTL_S,
         relink_s: float = RELINK_S,
     ) -> None:
+        super().__init__(table, hashes)
         self._accounts = Accounts(store, new_id)
-        self._table = table
-        self._hashes = hashes
         self._policy = policy
         self._now = now
         self._entropy = entropy
@@ -106,17 +106,6 @@ class Linking:
         self._failing_s = failing_s
         self.code_ttl_s = code_ttl_s
         self._relink_s = relink_s
-
-    async def end_of(self, tenant: str, channel: str, native_id: str, *, is_person: bool = False) -> End:
-        """A proven end with the key that it has now. is_person: by a token, whose key it keeps. Raises Unavailable."""
-        native = self._hashes.native(tenant, channel, native_id)
-        own = self.own_key(tenant, channel, native_id)
-        standing = await self._table.standing(tenant, LinkedEnd(channel, native), own)
-        return End(tenant, channel, native, standing.holder or own, is_person)
-
-    def own_key(self, tenant: str, channel: str, native_id: str) -> str:
-        """The isolation key that the end has while it is linked to nobody; Ends.note asks for it."""
-        return long_id(self._hashes.own_key(tenant, channel, native_id))
 
     def policy(self, tenant: str) -> LinkPolicy:
         """What may be linked with what in a tenant; those with a token have a tier of its own."""
