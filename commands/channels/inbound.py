@@ -93,11 +93,10 @@ class Receiving:
         """Take one request. kind: what may be in it; mail is handed over at one place, reports and messages alike."""
         channel, proof = self._proven(name, request)
         said = channel.parse(request)
-        if isinstance(said, Echoed):
-            return Taken(echo=said.answer)
-        if said is None:
-            return Taken()
         self._means.pace.of_channel(name)
+        if said is None or isinstance(said, Echoed):
+            await self._finish(channel, None, self._signature(channel, proof))
+            return Taken() if said is None else Taken(echo=said.answer)
         if isinstance(said, Inbound):
             if kind == "receipts":
                 raise Invalid.at("$", "is a message; send it to /inbound")
@@ -202,13 +201,15 @@ class Receiving:
             said.place.is_group,
             said.verb or UNSET,
             conversation,
+            judged.details or UNSET,
         )
         rows = rows_of(decided(event), means.new_id).rows
         creation = Creation(INBOUND, rules.tenant, means.days)
         item = Append(f"{STREAM}{speaking.message}", 0, rows, create=creation, seal=True)
         (outcome,) = await means.store.append([item])
         if outcome.kind == "appended":
-            means.signals.tell("authz_decision", said.sender.channel, *judged, correlation_id=speaking.correlation_id)
+            said_of, correlation_id = (said.sender.channel, judged.outcome, judged.reason), speaking.correlation_id
+            means.signals.tell("authz_decision", *said_of, correlation_id=correlation_id)
         known, _ = await means.rows.look(rules.tenant, said.sender.channel, speaking.message, None)
         if known is None:
             raise Unavailable("The message was not stored; send it again.")

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 from bad_input import refused
-from inbound_scenes import HOOK, OTHER, SLACK, TELEGRAM, Desk, fresh, inbound_desk, number, signature
+from inbound_scenes import HOOK, OTHER, SLACK, TELEGRAM, Desk, fresh, inbound_desk, number, signature, slack_signature
 from live_server import until
 
 
@@ -122,6 +122,20 @@ def test_telegram_is_answered_with_nothing(desk: Desk) -> None:
     for document in (b"{}", b"[]", b"not json", b'{"update_id":"x"}', json.dumps({"update_id": number()}).encode()):
         answer = desk.post("tg", document, {"x-telegram-bot-api-secret-token": TELEGRAM})
         assert (answer.status_code, answer.json()) == (200, {}), document
+
+
+def test_a_proof_of_what_is_ignored_is_spent_as_well(desk: Desk) -> None:
+    """Of a signed request only the first one is authentic, whatever it came to."""
+    event = {"type": "message", "bot_id": "B1", "text": "of a bot", "ts": f"{number()}.1", "channel": "C7"}
+    for document in (
+        {"type": "event_callback", "team_id": "T1", "event_id": fresh("Ev"), "event": event},
+        {"type": "url_verification", "challenge": fresh(), "token": "x"},
+    ):
+        body = json.dumps(document).encode()
+        headers = slack_signature(body)
+        assert desk.post("sl", body, headers).status_code == 200
+        refused(desk.post("sl", body, headers), 401, "unauthenticated")
+        assert desk.post("sl", body, slack_signature(body, at=time.time() - 9)).status_code == 200, "a platform's retry"
 
 
 def test_slack_is_answered_with_nothing_but_its_challenge(desk: Desk) -> None:

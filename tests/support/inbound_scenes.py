@@ -170,10 +170,7 @@ class Desk:
 
     def slack_body(self, body: bytes, kind: str = "application/json") -> httpx.Response:
         """Bytes as Slack signs them."""
-        stamp = str(int(time.time()))
-        mac = hmac.new(SLACK.encode(), b"v0:" + stamp.encode() + b":" + body, hashlib.sha256).hexdigest()
-        headers = {"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={mac}", "content-type": kind}
-        return self.post("sl", body, headers)
+        return self.post("sl", body, slack_signature(body, kind))
 
     def slack_command(self, command: str, text: str = "", chat: str = "D7", user: str = "U7") -> httpx.Response:
         """A slash command."""
@@ -262,6 +259,13 @@ def signature(secret: str, body: bytes, *, at: float | None = None, message_id: 
         "webhook-signature": Webhook(secret).sign(name, moment, body.decode()),
         "content-type": "application/json",
     }
+
+
+def slack_signature(body: bytes, kind: str = "application/json", *, at: float | None = None) -> dict[str, str]:
+    """Headers as Slack signs them. at: as in signature."""
+    stamp = str(int(time.time() if at is None else at))
+    mac = hmac.new(SLACK.encode(), b"v0:" + stamp.encode() + b":" + body, hashlib.sha256).hexdigest()
+    return {"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={mac}", "content-type": kind}
 
 
 @contextlib.contextmanager
