@@ -24,10 +24,11 @@ GROUPS = "groups"
 
 
 class Judged(NamedTuple):
-    """What a message comes to."""
+    """What a message comes to. details: of a denial, for the audit log alone."""
 
     outcome: InboundOutcome
     reason: InboundReason
+    details: str = ""
 
 
 class JudgeMeans(Struct, frozen=True):
@@ -78,8 +79,8 @@ class Judge:
                 # Nobody has said no. Only a link can bring the claims that would say yes, and whoever is linked with
                 # claims whose time is over must still be able to mute the chat, and to part it.
                 return Judged("accepted", "allowed")
-            case Denied(reason):
-                return Judged("denied", reason)
+            case Denied(reason, details=details):
+                return Judged("denied", reason, details)
 
     async def _outcome(self, speaking: Speaking) -> Outcome:
         said, rules = speaking.said, speaking.rules

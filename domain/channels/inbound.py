@@ -27,7 +27,8 @@ class InboundDecided(Event, frozen=True, omit_defaults=True):
     """What was decided of a message, once, whatever is repeated.
 
     inbound_id: of the stream. native: keyed hash of the sender's id. account: their isolation key then. conversation:
-    where the turn goes, of an accepted one without a verb. is_group: said in a shared chat.
+    where the turn goes, of an accepted one without a verb. is_group: said in a shared chat. details: of a denial, what
+    the allowlist said in each phase, such as `before abstain, after none`; nobody is told.
     """
 
     type: ClassVar[str] = "inbound_decided"
@@ -42,6 +43,7 @@ class InboundDecided(Event, frozen=True, omit_defaults=True):
     is_group: bool = False
     verb: Verb | UnsetType = UNSET
     conversation: str | UnsetType = UNSET
+    details: str | UnsetType = UNSET
 
 
 INBOUND_EVENTS: Registry[InboundDecided] = Registry((InboundDecided,))

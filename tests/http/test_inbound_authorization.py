@@ -95,6 +95,7 @@ def test_authorization_native_ids(desk: Desk) -> None:
     """On every platform its own ids, exactly; each message anew."""
     desk.telegram("let in")
     assert desk.newest("tg")["outcome"] == "accepted"
+    assert "details" not in desk.newest("tg")
     for user in (8, 77):
         desk.telegram("kept out", user=user)
         assert (desk.newest("tg")["outcome"], desk.newest("tg")["reason"]) == ("denied", "not_allowed")
@@ -116,6 +117,7 @@ def test_authorization_default_deny(desk: Desk) -> None:
     desk.telegram("@minute_bot hello", user=67, chat=GROUP, entities=[{"type": "mention", "offset": 0, "length": 11}])
     event = desk.newest("tg")
     assert (event["outcome"], event["reason"], event["isGroup"]) == ("denied", "not_allowed", True)
+    assert event["details"] == "before deny, after none", "for the audit log alone"
     desk.telegram("hello", user=67)
     desk.platforms.told("67", BLAND)
     assert desk.platforms.texts(str(GROUP)) == []
@@ -230,6 +232,7 @@ def test_authorization_verified_claims(new_data_dir: Callable[[], Path]) -> None
             with desk.server.sql() as superuser:
                 superuser.execute("UPDATE minutebook.claim_snapshots SET expires_at = now() - interval '1 second'")
             assert outcome(desk, "ann", "claimed", CLAIM) == ("denied", "abstained"), "its time is over"
+            assert desk.newest("claimed")["details"] == "before abstain, after abstain"
             assert outcome(desk, "ann", "claimed", CLAIM, "/status") == ("denied", "abstained")
             for verb, said in (("/stop", "Nothing more is sent"), ("/unlink", "on its own again")):
                 assert outcome(desk, "ann", "claimed", CLAIM, verb) == ("accepted", "allowed"), "consent stays"
