@@ -62,15 +62,16 @@ class KeyedContinuations:
             OPEN_S,
             self._ttl_s,
         )
-        expires_at = await self._rows.put(new, MAX_OPEN)
-        if expires_at is None:
+        kept = await self._rows.put(new, MAX_OPEN)
+        if kept is None:
             raise TooManyPending(f"{MAX_OPEN} of your background turns have not ended; wait for some, or cancel them.")
-        return Continuation(token, f"{URL}{token}", stamp(expires_at.astimezone(UTC)))
+        expires_at, made = kept
+        return Continuation(token, f"{URL}{token}", stamp(expires_at.astimezone(UTC)), made)
 
-    async def withdraw(self, caller: Caller, conversation_id: str, envelope_id: str) -> None:
+    async def withdraw(self, caller: Caller, begun: Continuation) -> None:
         """See Continuations.withdraw."""
-        token = self._tokens.token(caller.tenant, identity_of(caller), conversation_id, envelope_id)
-        await self._rows.withdraw(caller.tenant, self._tokens.handle(caller.tenant, token))
+        if begun.made:
+            await self._rows.withdraw(caller.tenant, self._tokens.handle(caller.tenant, begun.token), begun.made)
 
     async def end_all(self, tenant: str, account: str, end: LinkedEnd) -> int:
         """See Continuations.end_all."""

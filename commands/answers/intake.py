@@ -65,21 +65,21 @@ class TurnIntake:
         means = self._means
         if command.response_target is UNSET and not command.background:
             return await means.conversations.send(caller, conversation_id, command, key)
-        seat = await means.conversations.access.seat(caller, conversation_id)
+        await means.conversations.access.seat(caller, conversation_id)
         speaker = caller.principal if caller.delegate is None else caller.delegate
         account = await means.account_of(caller.tenant, str(speaker))
         origin = Origin(caller.tenant, account, means.new_id())
-        return await self._send(caller, seat, conversation_id, command, key, origin)
+        return await self._send(caller, conversation_id, command, key, origin)
 
     async def send(
         self, caller: Caller, conversation_id: str, command: SendTurn, key: str | None, origin: Origin
     ) -> Answer:
         """See Intake. Raises Forbidden, too, for identities without the group of those who relay."""
-        seat = await self._means.conversations.access.seat(caller, conversation_id)
-        return await self._send(caller, seat, conversation_id, command, key, origin)
+        await self._means.conversations.access.seat(caller, conversation_id)
+        return await self._send(caller, conversation_id, command, key, origin)
 
     async def _send(
-        self, caller: Caller, seat: Seat, conversation_id: str, command: SendTurn, key: str | None, origin: Origin
+        self, caller: Caller, conversation_id: str, command: SendTurn, key: str | None, origin: Origin
     ) -> Answer:
         means = self._means
         target, background = self._asked(caller, command, origin)
@@ -102,9 +102,7 @@ class TurnIntake:
         except QueueFull:
             # Whoever asks again under another messageId would else run out of handles for turns that never were.
             if begun:
-                await means.continuations.withdraw(
-                    caller, conversation_id, envelope_id(seat.who, str(command.message_id))
-                )
+                await means.continuations.withdraw(caller, begun[0])
             raise
         if background and not begun:
             begun.append(await means.continuations.begin(caller, conversation_id, answer.body["id"], origin))

@@ -51,11 +51,13 @@ class Intake(Protocol):
 
 
 class Continuation(Struct, frozen=True, rename="camel"):
-    """Handle of a background turn, as its asker gets it. token: shown here alone, and never stored or logged."""
+    """Handle of a background turn, as its asker gets it. token: shown here alone, and never stored or logged. made: by
+    which who began it withdraws it; empty where it was there already."""
 
     token: str
     url: str
     expires_at: str
+    made: str = ""
 
     def fields(self) -> dict[str, Any]:
         """As it stands in answers, under `continuation`."""
@@ -77,8 +79,9 @@ class Continuations(Protocol):
         """
         ...
 
-    async def withdraw(self, caller: Caller, conversation_id: str, envelope_id: str) -> None:
-        """Forget the handle of a turn that was refused. Of one that was taken up it stays."""
+    async def withdraw(self, caller: Caller, begun: Continuation) -> None:
+        """Forget the handle of a turn that was refused. Of one that was taken up it stays, and of one that was begun
+        again: that one may have got through."""
         ...
 
     async def end_all(self, tenant: str, account: str, end: LinkedEnd) -> int:
@@ -143,16 +146,17 @@ class KeptContinuation(Struct, frozen=True):
 class ContinuationRows(Protocol):
     """Handles at rest, by the database's clock. Every method raises Unavailable."""
 
-    async def put(self, new: NewContinuation, most: int) -> datetime | None:
-        """When it expires, or when the same one does that was put before; None where its owner has `most` open ones."""
+    async def put(self, new: NewContinuation, most: int) -> tuple[datetime, str] | None:
+        """When it expires, and by what to withdraw it: empty where it was put before, by whoever. None where its owner
+        has `most` open ones."""
         ...
 
     async def find(self, tenant: str, handle: str, who: Identity) -> KeptContinuation | None:
         """That person's, unless it was forgotten or may be: one look-up, whatever the reason that there is none."""
         ...
 
-    async def withdraw(self, tenant: str, handle: str) -> None:
-        """Forget one that has neither a turn nor an end."""
+    async def withdraw(self, tenant: str, handle: str, made: str) -> None:
+        """Forget one that has neither a turn nor an end, and was put by nobody since."""
         ...
 
     async def expire(self, tenant: str, handle: str) -> None:

@@ -11,10 +11,14 @@ from psycopg_pool import AsyncConnectionPool
 
 from ...commands.answers.ports import KeptContinuation, NewContinuation
 from ...domain.conversations.identity import Identity
+from ...domain.errors import Unavailable
 from ...domain.linking.events import LinkedEnd
 from .ends import UNLINKED_AT, unlinked_of
 from .identities import columns
 from .reads import fetch
+
+PUT_TRIES = 3
+"""Times that one is put which somebody else puts and withdraws."""
 
 _COUNT = """
 SELECT count(*) FROM (SELECT FROM minutebook.continuations c
@@ -24,13 +28,24 @@ _PUT = """
 INSERT INTO minutebook.continuations (id, tenant, handle, actor, on_behalf_of, stream_id, conversation_id, envelope_id,
     account, channel, native, ttl_s, expires_at)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp() + make_interval(secs => %s))
-ON CONFLICT ON CONSTRAINT continuations_handle DO NOTHING RETURNING expires_at
+ON CONFLICT ON CONSTRAINT continuations_handle DO NOTHING RETURNING expires_at, xmin::text
 """
+# Whoever begins it again writes it anew, as it is: their turn may have got through, and who was first leaves it alone.
 _WITHDRAW = (
-    "DELETE FROM minutebook.continuations c WHERE c.tenant = %s AND c.handle = %s AND c.turn IS NULL"
-    " AND c.status IS NULL RETURNING true"
+    "DELETE FROM minutebook.continuations c WHERE c.tenant = %s AND c.handle = %s AND c.xmin::text = %s"
+    " AND c.turn IS NULL AND c.status IS NULL RETURNING true"
 )
-_EXPIRES = "SELECT c.expires_at FROM minutebook.continuations c WHERE c.tenant = %s AND c.handle = %s"
+_AGAIN = """
+WITH held AS (
+    UPDATE minutebook.continuations c SET expires_at = c.expires_at
+    WHERE c.tenant = %(tenant)s AND c.handle = %(handle)s AND c.turn IS NULL AND c.status IS NULL
+    RETURNING c.expires_at)
+SELECT h.expires_at FROM held h
+UNION ALL
+SELECT c.expires_at FROM minutebook.continuations c
+WHERE c.tenant = %(tenant)s AND c.handle = %(handle)s AND (c.turn IS NOT NULL OR c.status IS NOT NULL)
+LIMIT 1
+"""
 _FIND = """
 SELECT c.id, c.stream_id, c.conversation_id, c.envelope_id, c.turn, c.record_ord, c.status, c.reason, c.expires_at,
     c.expires_at <= clock_timestamp()
@@ -74,11 +89,12 @@ class PostgresContinuationRows:
     def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
         self._pool = pool
 
-    async def put(self, new: NewContinuation, most: int) -> datetime | None:
+    async def put(self, new: NewContinuation, most: int) -> tuple[datetime, str] | None:
         """See ContinuationRows.put. One that is there already is found first, so that a full house still answers it."""
-        known = await fetch(self._pool, _EXPIRES, (new.tenant, new.handle))
+        again = {"tenant": new.tenant, "handle": new.handle}
+        known = await fetch(self._pool, _AGAIN, again)
         if known:
-            return known[0][0]
+            return known[0][0], ""
         actor, tenant, on_behalf_of = columns(new.who)
         ((opened,),) = await fetch(self._pool, _COUNT, (actor, tenant, on_behalf_of, most))
         if opened >= most:
@@ -86,10 +102,15 @@ class PostgresContinuationRows:
         end = ("", "") if new.end is UNSET else (new.end.channel, new.end.native)
         whose = (new.id, new.tenant, new.handle, actor, on_behalf_of)
         about = (new.stream_id, new.conversation_id, new.envelope_id, new.account, *end, new.ttl_s, new.open_s)
-        made = await fetch(self._pool, _PUT, (*whose, *about))
-        # Somebody may have put the same one meanwhile.
-        rows = made or await fetch(self._pool, _EXPIRES, (new.tenant, new.handle))
-        return rows[0][0] if rows else None
+        for _ in range(PUT_TRIES):
+            made = await fetch(self._pool, _PUT, (*whose, *about))
+            if made:
+                return made[0]
+            # Somebody has put the same one meanwhile, and may have withdrawn it since.
+            known = await fetch(self._pool, _AGAIN, again)
+            if known:
+                return known[0][0], ""
+        raise Unavailable("The same message is sent by others; try again.")
 
     async def find(self, tenant: str, handle: str, who: Identity) -> KeptContinuation | None:
         """See ContinuationRows.find."""
@@ -101,9 +122,9 @@ class PostgresContinuationRows:
         found = KeptContinuation(*kept)
         return KeptContinuation(*kept, is_due=is_over and found.status is None)
 
-    async def withdraw(self, tenant: str, handle: str) -> None:
+    async def withdraw(self, tenant: str, handle: str, made: str) -> None:
         """See ContinuationRows.withdraw."""
-        await fetch(self._pool, _WITHDRAW, (tenant, handle))
+        await fetch(self._pool, _WITHDRAW, (tenant, handle, made))
 
     async def expire(self, tenant: str, handle: str) -> None:
         """See ContinuationRows.expire."""

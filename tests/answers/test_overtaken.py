@@ -1,7 +1,8 @@
-"""What another process did meanwhile."""
+"""What another process did meanwhile: a link that was made again, or a retry that got through."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from datetime import UTC, datetime
 from typing import Any
@@ -10,10 +11,13 @@ import pytest
 from answer_desk import KEY, TENANT, AnswerDesk, answer_desk
 from conversation_desk import ALICE
 from in_loop import in_loop
+from minutebook.commands.answers.continuations import URL
 from minutebook.commands.channels.ends import TOKEN_CHANNEL
 from minutebook.commands.linking.handling import Linking
 from minutebook.domain.answers.target import ResponseTarget
 from minutebook.domain.channels.link_policy import LinkPolicy
+from minutebook.domain.conversations.commands import SendTurn
+from minutebook.domain.errors import QueueFull
 from minutebook.domain.principals import SERVER
 from minutebook.infra.link_hashes import KeyedLinkHashes
 from minutebook.infra.postgres.link_table import PostgresLinkTable
@@ -77,3 +81,45 @@ async def begun_on(made: AnswerDesk, talk: str, name: str) -> str:
     """The token of a handle that alice's chat has begun."""
     origin = made.origin("chat", "1")
     return (await made.continuations.begin(ALICE, talk, name.ljust(26, "0"), origin)).token
+
+
+@pytest.mark.parametrize("first", ["retry", "refusal"])
+@in_loop
+async def test_a_refusal_takes_no_handle_of_a_retry_that_got_through(database: Any, first: str) -> None:
+    """Two servers have one message: one meets a full queue, and withdraws its handle while the other gets through."""
+    async with answer_desk(database) as made:
+        talk = await made.talks.start()
+        command = SendTurn("hello", message_id="m", background=True)
+        refused, other = asyncio.Event(), asyncio.Event()
+        send = made.talks.conversations.send
+
+        async def full(*args: Any) -> Any:
+            await args[-1](await made.talks.conversations.access.seat(ALICE, talk))
+            refused.set()
+            await other.wait()
+            raise QueueFull("full")
+
+        async def late(*args: Any) -> Any:
+            *rest, begin = args
+
+            async def began(seat: Any) -> None:
+                await begin(seat)
+                other.set()
+                with pytest.raises(QueueFull):
+                    await losing
+
+            return await send(*rest, began)
+
+        made.talks.conversations.send = full
+        losing = asyncio.create_task(made.intake.send_by_token(ALICE, talk, command, None))
+        await asyncio.wait_for(refused.wait(), 10)
+        made.talks.conversations.send = late if first == "refusal" else send
+        answer = await made.intake.send_by_token(ALICE, talk, command, None)
+        other.set()
+        with pytest.raises(QueueFull):
+            await losing
+        made.talks.conversations.send = send
+        await made.talks.runner.sweep()
+        await made.talks.done()
+        token = answer.body["continuation"]["url"].removeprefix(URL)
+        assert (await made.continuations.find(ALICE, token)).status == "completed"
