@@ -9,10 +9,8 @@ import httpx
 import jsonschema_rs
 import pytest
 from bad_input import refused
-from delivery_desk import Receiver
-from delivery_office import CANARY, CHANNEL, Office
+from delivery_office import CANARY, CHANNEL, Office, office_of
 from live_server import LiveServer
-from outside import serving
 
 ALL = "/v1/ops/deliveries"
 CONVERSATION = "conv" * 6 + "bb"
@@ -20,12 +18,9 @@ CONVERSATION = "conv" * 6 + "bb"
 
 @pytest.fixture(scope="module")
 def office(server: LiveServer) -> Iterator[Office]:
-    """Deliveries to a receiver that does as it is told."""
-    with serving(Receiver()) as receiver:
-        made = Office(server, receiver)
+    """See office_of."""
+    with office_of(server) as made:
         yield made
-        made.sleep()
-    assert CANARY not in server.logs()
 
 
 @pytest.fixture(scope="module")

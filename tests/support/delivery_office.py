@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from delivery_desk import Desk, Receiver, desk_of, wanted, webhook
 from live_server import LiveServer
 from minutebook.domain.deliveries.retry import Policy
-from outside import status
+from outside import serving, status
 
 CHANNEL = "hook-of-operators"
 CANARY = "canary-5d1c"
@@ -93,3 +93,13 @@ class Office:
             ).fetchone()
         assert row is not None
         return row[0]
+
+
+@contextlib.contextmanager
+def office_of(server: LiveServer) -> Iterator[Office]:
+    """Deliveries to a receiver that does as it is told, of which the server's log says no words."""
+    with serving(Receiver()) as receiver:
+        made = Office(server, receiver)
+        yield made
+        made.sleep()
+    assert CANARY not in server.logs()

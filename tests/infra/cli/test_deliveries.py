@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from delivery_desk import Receiver
-from delivery_office import CANARY, CHANNEL, Office
+from delivery_office import CANARY, CHANNEL, Office, office_of
 from live_server import LiveServer
-from outside import serving
 from verbs import Done, verb
 
 FINDING = 1
@@ -18,11 +16,9 @@ USAGE = 2
 
 @pytest.fixture(scope="module")
 def office(server: LiveServer) -> Iterator[Office]:
-    """Deliveries to a receiver that does as it is told."""
-    with serving(Receiver()) as receiver:
-        made = Office(server, receiver)
+    """See office_of."""
+    with office_of(server) as made:
         yield made
-        made.sleep()
 
 
 @pytest.fixture
