@@ -122,11 +122,7 @@ class Resolver:
         if requested is None or state.is_dropped or answer.user_seq is None:
             await self._means.table.forget([answer.id])
             return
-        records = await self._means.transcripts.records(
-            answer.stream_id, requested.conversation_id, requested.envelope_id, answer.user_seq, answer.reply_seq
-        )
-        if records is None:
-            raise Unavailable("The records of this turn cannot be verified.")
+        records = await self._records(answer, requested, answer.user_seq)
         if state.resolved is None:
             state, addresses = await self._record(answer, requested, at, records)
         else:
@@ -134,8 +130,20 @@ class Resolver:
         await self._means.at("recorded")
         if state.resolved is not None and addresses is not None:
             await self._plan(requested, state.resolved, records, addresses)
+            # An erasure takes the words of deliveries that are there; what was read before and planned after goes here.
+            if (await self._records(answer, requested, answer.user_seq)).is_erased:
+                await self._means.planner.forget([each.delivery_id for each in state.resolved.intended])
         await self._means.at("planned")
         await self._means.table.forget([answer.id])
+
+    async def _records(self, answer: OpenAnswer, requested: AnswerRequested, user_seq: int) -> Records:
+        """What was asked and answered, as it is now. Raises Unavailable."""
+        records = await self._means.transcripts.records(
+            answer.stream_id, requested.conversation_id, requested.envelope_id, user_seq, answer.reply_seq
+        )
+        if records is None:
+            raise Unavailable("The records of this turn cannot be verified.")
+        return records
 
     async def _record(
         self, answer: OpenAnswer, requested: AnswerRequested, at: int, records: Records

@@ -123,6 +123,10 @@ class Planner:
             self._wake(lanes)
         return [planned.delivery_id for planned, _, _, _ in prepared]
 
+    async def forget(self, ids: Sequence[str]) -> None:
+        """Erase the payloads of deliveries. Raises Unavailable."""
+        await self._payloads.forget(ids)
+
     async def close(self) -> None:
         """Wait for the wake-ups under way."""
         await asyncio.gather(*self._waking)

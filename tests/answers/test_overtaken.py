@@ -1,4 +1,4 @@
-"""What another process did meanwhile: a link that was made again, or a retry that got through."""
+"""What another process did meanwhile: a link that was made again, a retry that got through, words that were erased."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from answer_desk import KEY, TENANT, AnswerDesk, answer_desk
-from conversation_desk import ALICE
+from answer_desk import HOOKS, KEY, TENANT, AnswerDesk, answer_desk
+from conversation_desk import ALICE, Killed
+from conversation_scenes import RING
 from in_loop import in_loop
 from minutebook.commands.answers.continuations import URL
 from minutebook.commands.channels.ends import TOKEN_CHANNEL
+from minutebook.commands.conversations.erasing import pieces_of
 from minutebook.commands.linking.handling import Linking
 from minutebook.domain.answers.target import ResponseTarget
 from minutebook.domain.channels.link_policy import LinkPolicy
@@ -20,10 +22,12 @@ from minutebook.domain.conversations.commands import SendTurn
 from minutebook.domain.errors import QueueFull
 from minutebook.domain.principals import SERVER
 from minutebook.infra.link_hashes import KeyedLinkHashes
+from minutebook.infra.postgres.conversation_erasure import Why, erase_pieces
 from minutebook.infra.postgres.link_table import PostgresLinkTable
 from ulid_transform import ulid_now
 
 ALL = ResponseTarget("all_linked")
+HOOKED = ResponseTarget("channels", channels=HOOKS)
 
 
 def now() -> datetime:
@@ -123,3 +127,38 @@ async def test_a_refusal_takes_no_handle_of_a_retry_that_got_through(database: A
         await made.talks.done()
         token = answer.body["continuation"]["url"].removeprefix(URL)
         assert (await made.continuations.find(ALICE, token)).status == "completed"
+
+
+@pytest.mark.parametrize("point", ["recorded", "planned"])
+@in_loop
+async def test_words_that_are_erased_while_they_are_planned_are_at_rest_nowhere(database: Any, point: str) -> None:
+    """Law 10: somebody had read them before; the deliveries that lose theirs were not there yet."""
+    async with answer_desk(database) as made:
+        talk, _ = await made.say("canary", HOOKED)
+        stored = Killed(point)
+        put = made.sends.payloads.put
+
+        async def late(payloads: Any) -> None:
+            await put(payloads)
+            await stored.once(point)
+
+        if point == "recorded":
+            made.sends.payloads.put = late
+            working = asyncio.create_task(made.resolver().drain())
+        else:
+            working = asyncio.create_task(made.resolver(stored.once).drain())
+        await asyncio.wait_for(stored.reached.wait(), 10)
+        await erase(made, database, talk)
+        stored.go_on.set()
+        await working
+        made.sends.payloads.put = put
+        with database.connect("postgres") as superuser:
+            row = superuser.execute("SELECT count(*) FROM minutebook.delivery_payloads").fetchone()
+            marked = superuser.execute("SELECT DISTINCT has_payload FROM minutebook.deliveries").fetchall()
+        assert (row, marked) == ((0,), [(False,)])
+
+
+async def erase(made: AnswerDesk, database: Any, talk: str) -> None:
+    """As an operator does, all words of its first turn."""
+    pieces = await pieces_of(made.talks.store, made.talks.log, RING, talk, 1)
+    assert await erase_pieces(database.url("eraser"), pieces, Why("asked", []), ulid_now)
