@@ -2935,6 +2935,7 @@ CREATE TABLE minutebook.bulk_items (
     state text NOT NULL,
     reason text DEFAULT ''::text NOT NULL,
     created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
     CONSTRAINT bulk_items_state_known CHECK ((state = ANY (ARRAY['left'::text, 'done'::text, 'skipped'::text, 'failed'::text])))
 )
 WITH (fillfactor='80');
@@ -2952,6 +2953,7 @@ CREATE TABLE minutebook.bulk_plans (
     holder text,
     lease_until timestamp with time zone,
     updated_at timestamp with time zone NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
     CONSTRAINT bulk_plans_state_known CHECK ((state = ANY (ARRAY['planned'::text, 'running'::text, 'stopped'::text, 'done'::text, 'expired'::text])))
 );
 
@@ -2962,7 +2964,8 @@ ALTER TABLE minutebook.bulk_plans OWNER TO minutebook_owner;
 CREATE TABLE minutebook.channel_paces (
     channel text NOT NULL,
     tokens double precision NOT NULL,
-    at timestamp with time zone NOT NULL
+    at timestamp with time zone NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -2976,7 +2979,8 @@ CREATE TABLE minutebook.channel_pauses (
     actor text NOT NULL,
     paused_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     until timestamp with time zone,
-    tenant text NOT NULL
+    tenant text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
 );
 
 ALTER TABLE minutebook.channel_pauses OWNER TO minutebook_owner;
@@ -3092,6 +3096,7 @@ CREATE TABLE minutebook.deliveries (
     has_payload boolean DEFAULT true NOT NULL,
     is_sealed boolean DEFAULT false NOT NULL,
     recipient text,
+    schema_version integer DEFAULT 1 NOT NULL,
     CONSTRAINT deliveries_state_known CHECK ((state = ANY (ARRAY['planned'::text, 'attempting'::text, 'waiting'::text, 'unknown'::text, 'accepted'::text, 'dead'::text, 'cancelled'::text, 'expired'::text])))
 )
 WITH (fillfactor='70');
@@ -3118,7 +3123,8 @@ CREATE TABLE minutebook.delivery_breakers (
     opened integer DEFAULT 0 NOT NULL,
     retry_at timestamp with time zone,
     probe_until timestamp with time zone,
-    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -3133,7 +3139,8 @@ CREATE TABLE minutebook.delivery_payloads (
     codec_version integer NOT NULL,
     body bytea NOT NULL,
     key bytea,
-    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    created_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
 );
 
 ALTER TABLE minutebook.delivery_payloads OWNER TO minutebook_owner;
@@ -3368,7 +3375,8 @@ CREATE TABLE minutebook.link_challenges (
     tenant text NOT NULL,
     account text NOT NULL,
     code text NOT NULL,
-    expires_at timestamp with time zone NOT NULL
+    expires_at timestamp with time zone NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
 );
 
 ALTER TABLE minutebook.link_challenges OWNER TO minutebook_owner;
@@ -3394,7 +3402,8 @@ CREATE TABLE minutebook.link_wrongs (
     channel text NOT NULL,
     native text NOT NULL,
     count integer NOT NULL,
-    until timestamp with time zone NOT NULL
+    until timestamp with time zone NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -3411,7 +3420,8 @@ CREATE TABLE minutebook.linked_identities (
     left_account text DEFAULT ''::text NOT NULL,
     free_at timestamp with time zone,
     updated_at timestamp with time zone NOT NULL,
-    push text NOT NULL
+    push text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL
 );
 
 ALTER TABLE minutebook.linked_identities OWNER TO minutebook_owner;
@@ -5433,6 +5443,10 @@ GRANT SELECT(codec_version) ON TABLE minutebook.delivery_payloads TO minutebook_
 
 GRANT SELECT(created_at) ON TABLE minutebook.delivery_payloads TO minutebook_auditor;
 
+-- Name: COLUMN delivery_payloads.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.delivery_payloads TO minutebook_auditor;
+
 -- Name: TABLE deltas; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT ON TABLE minutebook.deltas TO minutebook_app;
@@ -5700,6 +5714,10 @@ GRANT SELECT(account) ON TABLE minutebook.link_challenges TO minutebook_auditor;
 -- Name: COLUMN link_challenges.expires_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT(expires_at) ON TABLE minutebook.link_challenges TO minutebook_auditor;
+
+-- Name: COLUMN link_challenges.schema_version; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT(schema_version) ON TABLE minutebook.link_challenges TO minutebook_auditor;
 
 -- Name: TABLE link_sign_ins; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
