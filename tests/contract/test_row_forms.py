@@ -5,9 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 BESIDE = frozenset(
-    "answers bulk_items bulk_plans channel_paces channel_pauses channel_sessions claim_snapshots continuations deliveries"
-    " delivery_breakers delivery_payloads ends inbound_messages inbound_signatures inbox_heads inbox_items link_challenges"
-    " link_sign_ins link_wrongs linked_identities pushes".split()
+    [
+        "answers",
+        "bulk_items",
+        "bulk_plans",
+        "channel_paces",
+        "channel_pauses",
+        "channel_sessions",
+        "claim_snapshots",
+        "continuations",
+        "deliveries",
+        "delivery_breakers",
+        "delivery_payloads",
+        "ends",
+        "inbound_messages",
+        "inbound_signatures",
+        "inbox_heads",
+        "inbox_items",
+        "link_challenges",
+        "link_sign_ins",
+        "link_wrongs",
+        "linked_identities",
+        "pushes",
+    ]
 )
 
 OF_A_NAME_OF_ONE_TENANT = frozenset({"channel_paces", "delivery_breakers"})
