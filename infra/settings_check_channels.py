@@ -13,6 +13,7 @@ from .settings import Settings, SettingsError, is_canonical
 from .settings_channels import Allowlist, AllowRule, ChannelSettings, TargetRule, rules_in
 from .settings_check_channel_kinds import check_kind, secret_bytes
 from .settings_check_conversations import CALLABLE, ECHO
+from .settings_check_linking import can_be_linked
 from .settings_conversations import MIN_KEY_BYTES, key_bytes
 from .settings_section import parse_duration
 
@@ -151,10 +152,16 @@ def _check_policy(key: str, channel: ChannelSettings, settings: Settings) -> Non
     held = [*rules_in(effective)]
     if "inherit" in held:
         held += rules_in(settings.authorization.allowlist)
-    if _people_sign_in(channel, settings):
+    signs_in = _people_sign_in(channel, settings)
+    if signs_in and can_be_linked(key.partition(".")[2], settings, by_token=True):
         return
     for each in held:
         if isinstance(each, AllowRule) and each.claim is not None and each.claim not in channel.emitted_claims():
+            if signs_in:
+                raise SettingsError(
+                    f"{key}.allowlist asks for the claim {each.claim}, and linking.policy lets nobody link it by"
+                    " signing in; correct that rule, the policy or the tiers."
+                )
             raise SettingsError(
                 f"{key}.allowlist asks for the claim {each.claim}, which nothing verifies: a channel of kind"
                 f" {channel.kind} does not; correct or remove that rule, or give an issuer of the tenant its oidc."
@@ -200,6 +207,9 @@ def _check_target(key: str, channel: ChannelSettings, settings: Settings) -> Non
             raise SettingsError(f"{at} must be one of {', '.join(PLAIN_TARGETS)}, or a table.")
     else:
         _check_members(at, target)
+        count = len({*(target.channels or ()), *(target.identities or ())})
+        if count > settings.delivery.fan_out:
+            raise SettingsError(f"{at} names {count} destinations, more than delivery.fanOut: name fewer.")
         for name in _named(target):
             other = settings.channels.get(name)
             if other is None or other.tenant != channel.tenant:

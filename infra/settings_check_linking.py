@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from ..commands.channels.ends import TOKEN_CHANNEL
+from ..domain.channels.link_policy import may_link, with_tier
+from .link_policy import policy_of, token_tiers_of
 from .settings import Settings, SettingsError
+
+
+def can_be_linked(name: str, settings: Settings, *, by_token: bool = False) -> bool:
+    """Whether the policy lets a channel be linked with those who have a token or, unless by_token, with another channel
+    of its tenant over which people write."""
+    tenant = settings.channels[name].tenant
+    policy = with_tier(policy_of(settings), TOKEN_CHANNEL, token_tiers_of(settings).get(tenant))
+    others = [] if by_token else [other for other, each in settings.channels.items() if each.receives and other != name]
+    same = [other for other in others if settings.channels[other].tenant == tenant]
+    return any(may_link(policy, name, other) for other in (TOKEN_CHANNEL, *same))
 
 
 def check_linking(settings: Settings) -> None:
@@ -29,3 +42,9 @@ def check_linking(settings: Settings) -> None:
                 )
         if not targets:
             raise SettingsError(f"linking.pairs.{source} is empty: name tiers, or remove it.")
+    for name, channel in settings.channels.items():
+        if channel.receives and channel.require_link and not can_be_linked(name, settings):
+            raise SettingsError(
+                f"channels.{name}.requireLink: linking.policy lets nobody link it with an account or another channel,"
+                " so that nobody could write; correct the policy or the tiers, or remove this."
+            )

@@ -256,8 +256,8 @@ def _check(settings: Settings) -> None:
     check_outward(settings)
     check_conversations(settings)
     check_kept(settings)
-    check_channels(settings)
     check_linking(settings)
+    check_channels(settings)
     limits = settings.limits
     if limits.text_bytes > limits.payload_bytes:
         raise SettingsError("limits.textBytes must not exceed limits.payloadBytes: such a text could not be stored.")

@@ -45,8 +45,9 @@ def permits(policy: LinkPolicy, source: str, target: str) -> bool:
 
 
 def may_link(policy: LinkPolicy, one: str, other: str) -> bool:
-    """Whether two ends may be linked: words would flow both ways."""
-    return permits(policy, one, other) and permits(policy, other, one)
+    """Whether two ends may be linked: words would flow both ways. Under deny_all not even two ends of one channel are,
+    though it answers on itself."""
+    return policy.kind != "deny_all" and permits(policy, one, other) and permits(policy, other, one)
 
 
 def reachable(policy: LinkPolicy, source: str, targets: Iterable[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """One-time codes: how they are made and read, and how often somebody may be wrong (delivery.md, Linking).
 
-A code itself is in no event, row or log line: the log has its keyed hash, and only whoever began has the code.
+A code itself is in no event and no log line, and in no row but the payload that brings it to a chat: the log has its
+keyed hash, and only whoever began has the code.
 """
 
 from __future__ import annotations

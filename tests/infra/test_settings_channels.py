@@ -26,6 +26,7 @@ HOOK_IN = f"[channels.hook]\nkind = 'webhook'\ninboundSecret = '{IN}'\n"
 OPEN = "[authorization]\nallowlist = 'open'\n"
 TELEGRAM = "[channels.tg]\nkind = 'telegram'\ntoken = '12:abcdefgh'\ninboundSecret = 'telegram-secret-token'\n"
 SLACK = "[channels.sl]\nkind = 'slack'\ntoken = 'xoxb-1234567890'\ninboundSecret = 'slack-signing-secret'\n"
+TWO_TARGETS = "responseTarget = { kind = 'channels', channels = ['tg', 'hook'] }\n[delivery]\nfanOut = 1"
 MAIL = (
     "[channels.mail]\nkind = 'email'\nfrom = 'agent@mail.example'\ninboundSecret = 'bearer-of-the-relay'\n"
     "authservId = 'mx.example'\nsmtp = { host = 'smtp.example', user = 'u', password = 'smtp-password' }\n"
@@ -213,6 +214,10 @@ def test_no_secret_is_printed_and_each_is_known_to_the_redactor(tmp_path: Path) 
         (
             OPEN + TELEGRAM + "responseTarget = { kind = 'none', channel = 'tg' }",
             "channels.tg.responseTarget: channel and kind = channel go together",
+        ),
+        (
+            OPEN + HOOK + TELEGRAM + TWO_TARGETS,
+            "channels.tg.responseTarget names 2 destinations, more than delivery.fanOut",
         ),
         # Keys of payloads.
         ("[delivery]\npayloadKey = 'short'", "delivery.payloadKey must be the base64 of 32 bytes"),

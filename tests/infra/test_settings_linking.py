@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,28 @@ from minutebook.infra.settings_load import load
 
 WEB = "[channels.{name}]\nkind = 'web'\n"
 TIERED = "".join(f"[channels.{name}]\nkind = 'web'\ntier = '{tier}'\n" for name, tier in (("a", "low"), ("b", "high")))
+SIGN_IN = f"""
+[conversations]
+key = "{base64.b64encode(b"k" * 32).decode()}"
+[agents.echo]
+provider = "scripted"
+[issuers.corp]
+issuer = "https://id.example"
+audience = "minutebook"
+jwksUrl = "https://id.example/jwks"
+kind = "human"
+tenants = ["default"]
+[issuers.corp.oidc]
+clientId = "minutebook"
+authorizeUrl = "https://id.example/authorize"
+tokenUrl = "https://id.example/token"
+redirectUrl = "https://minutebook.example/v1/links/oidc/corp/callback"
+"""
 PAIRS = "[linking]\npolicy = 'pairs'\npairs = { low = ['high'], high = ['high'] }\n"
+
+
+def whsec(char: str) -> str:
+    return "whsec_" + base64.b64encode(char.encode() * 32).decode()
 
 
 def loaded(folder: Path, toml: str = "") -> Settings:
@@ -88,6 +110,48 @@ def test_who_speaks_with_a_token_has_the_tier_of_the_tenant_s_inbox(tmp_path: Pa
 def test_what_stops_the_start(tmp_path: Path, toml: str, words: str) -> None:
     said = refusal(tmp_path, toml)
     assert said.startswith(words), said
+
+
+HOOKS = "".join(
+    f"[channels.{name}]\nkind = 'webhook'\ninboundSecret = '{whsec(name)}'\nallowlist = 'open'\n{{{name}}}"
+    for name in ("a", "b")
+)
+LINKED = "requireLink = true\n"
+
+
+@pytest.mark.parametrize(
+    ("toml", "is_right"),
+    [
+        (HOOKS.format(a=LINKED, b=""), True),
+        (HOOKS.format(a=LINKED, b="") + "[linking]\npolicy = 'deny_all'\n", False),
+        (HOOKS.format(a="", b="") + "[linking]\npolicy = 'deny_all'\n", True),
+        (HOOKS.format(a=LINKED, b="tier = 'low'\n"), False),
+        (HOOKS.format(a=LINKED + "tier = 'low'\n", b="tier = 'low'\n"), True),
+        (HOOKS.format(a=LINKED + "tier = 'low'\n", b="tier = 'high'\n"), False),
+        (HOOKS.format(a=LINKED + "tier = 'low'\n", b="tier = 'low'\ntenant = 'other'\n"), False),
+        (HOOKS.format(a=LINKED + "tier = 'low'\n", b="") + WEB.format(name="w") + "tier = 'low'\n", True),
+        (HOOKS.format(a=LINKED + "tier = 'low'\n", b="tier = 'high'\n") + PAIRS, False),
+        (HOOKS.format(a=LINKED + "tier = 'high'\n", b="tier = 'high'\n") + PAIRS.replace("low = ['high'], ", ""), True),
+    ],
+)
+def test_a_channel_that_needs_a_link_can_be_linked(tmp_path: Path, toml: str, is_right: bool) -> None:
+    """Else it would silently deny everybody."""
+    if is_right:
+        loaded(tmp_path, toml)
+        return
+    assert refusal(tmp_path, toml).startswith("channels.a.requireLink: linking.policy lets nobody link it")
+
+
+@pytest.mark.parametrize(("policy", "is_right"), [("allow_all", True), ("deny_all", False), ("same_tier_only", False)])
+def test_claims_of_a_sign_in_come_by_a_link(tmp_path: Path, policy: str, is_right: bool) -> None:
+    rule = "allowlist = { claim = 'team', values = ['ops'] }\n"
+    toml = HOOKS.format(a="tier = 'low'\n", b="").replace("allowlist = 'open'\n", rule, 1) + SIGN_IN
+    toml += f"[linking]\npolicy = '{policy}'\n"
+    if is_right:
+        loaded(tmp_path, toml)
+        return
+    said = refusal(tmp_path, toml)
+    assert said.startswith("channels.a.allowlist asks for the claim team, and linking.policy"), said
 
 
 @pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.key)

@@ -133,5 +133,12 @@ def test_a_pair_is_one_way_and_a_link_needs_both() -> None:
     assert may_link(LinkPolicy("same_tier_only", TIERS), "a", "b")
 
 
+def test_where_nothing_may_be_linked_two_ends_of_one_channel_may_not_either() -> None:
+    policy = LinkPolicy("deny_all", TIERS)
+    assert permits(policy, "a", "a"), "an answer goes back to where it was asked"
+    assert not may_link(policy, "a", "a")
+    assert may_link(LinkPolicy("same_tier_only", TIERS), "a", "a")
+
+
 def test_two_channels_without_a_tier_do_not_have_the_same_one() -> None:
     assert not permits(LinkPolicy("same_tier_only", {"a": "red"}), "x", "y")
