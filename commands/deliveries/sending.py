@@ -158,7 +158,7 @@ class Sender:
         except Unreadable as error:
             return Pushed("permanent", error.reason)
         # Whatever was appended meanwhile (a cancellation) comes first: from here to the socket nothing waits.
-        if await self._means.heads.of(at.due.stream_id) != at.version:
+        if not await self._is_ours(at, started.n):
             return Pushed("unknown", "withdrawn")
         timeout_s = terms.policy.timeout_s
         try:
@@ -171,6 +171,27 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - a channel that breaks its promise may have sent
             log.warning("a channel raised", channel=at.due.channel, error=type(error).__name__)
             return Pushed("unknown", "failed")
+
+    async def _is_ours(self, at: At, n: int) -> bool:
+        """Whether attempt n is to be sent still; what was appended meanwhile and says nothing else (a receipt of an
+        earlier attempt) is read. The last thing that is waited for is the head of its stream."""
+        for _ in range(MAX_TRIES):
+            if await self._means.heads.of(at.due.stream_id) == at.version:
+                return True
+            if not await self._read_on(at):
+                return False
+            attempt = at.state.attempt
+            if at.state.is_withdrawn or attempt is None or attempt.n != n or not attempt.is_open:
+                return False
+        return False
+
+    async def _read_on(self, at: At) -> bool:
+        """Whether something was appended meanwhile."""
+        events = (await self._means.rows.events_of([at.due.stream_id])).get(at.due.stream_id, [])
+        if not events or events[-1].seq == at.version:
+            return False
+        at.state, at.version = folded(events), events[-1].seq
+        return True
 
     async def _payload(self, at: At, part: int) -> tuple[Payload, int]:
         """The payload and the version of its form. Raises Unreadable."""
@@ -197,10 +218,8 @@ class Sender:
             if decision.events and await self.append(at, decision):
                 self._tell(at, sent, seconds)
                 return
-            events = (await self._means.rows.events_of([at.due.stream_id])).get(at.due.stream_id, [])
-            if not events or events[-1].seq == at.version:
+            if not await self._read_on(at):
                 return
-            at.state, at.version = folded(events), events[-1].seq
 
     async def append(self, at: At, decision: Decision) -> bool:
         """Whether it is stored; at an empty one there is nothing to store. Raises Unavailable."""

@@ -166,17 +166,15 @@ def settle(delivery: Delivery, n: int, sent: Sent, now: datetime, policy: Policy
 def note_receipt(
     delivery: Delivery, part: int, state: ReceiptState, now: datetime, at: str | UnsetType = UNSET
 ) -> Decision:
-    """Forward only, on an accepted part of an accepted delivery, within its window; else nothing."""
+    """Forward only, on an accepted part of an accepted delivery, within its window; and on the part that is being sent:
+    whoever has it may be quicker than the record of its acceptance. Else nothing."""
     found = delivery.part(part)
-    if (
-        delivery.status != "accepted"
-        or found is None
-        or found.state != "accepted"
-        or delivery.open_until <= stamp(now)
-        or _RECEIPTS[found.receipt] >= _RECEIPTS[state]
-    ):
+    if found is None or _RECEIPTS[found.receipt] >= _RECEIPTS[state]:
         return Decision()
-    return _only(ReceiptNoted(part, state, at))
+    is_taken = delivery.status == "accepted" and found.state == "accepted" and delivery.open_until > stamp(now)
+    attempt = delivery.attempt
+    is_sent = attempt is not None and attempt.is_open and delivery.status == "attempting" and attempt.part == part
+    return _only(ReceiptNoted(part, state, at)) if is_taken or is_sent else Decision()
 
 
 def part_key(delivery_id: str, n: int) -> str:

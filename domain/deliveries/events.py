@@ -128,7 +128,8 @@ class DeliveryReplayed(Event, frozen=True, omit_defaults=True):
 
 
 class ReceiptNoted(Event, frozen=True, omit_defaults=True):
-    """The platform, or whoever received it, says more of an accepted part. at: when, as they say."""
+    """The platform, or whoever received it, says more of an accepted part, perhaps before that is recorded. at: when,
+    as they say."""
 
     type: ClassVar[str] = "receipt_noted"
     part: int

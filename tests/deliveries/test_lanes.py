@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from delivery_desk import BRISK, Receiver, desk_of, hang, logged, postpone, settled, states, wanted, webhook
 from job_steps import queue_of, running
-from minutebook.commands.channels.ports import Receipt
 from minutebook.commands.deliveries.noting import Notes
 from minutebook.commands.deliveries.planning import Said
 from minutebook.domain.deliveries.events import DeliveryPlanned
@@ -220,23 +219,6 @@ async def revoke(desk: Any, delivery_id: str) -> None:
     notes = Notes(desk.store, lambda: datetime.now(UTC), ulid_now)
     assert await notes.cancel([delivery_id, "no" * 13], "unlink", SERVER) == 1
     assert await notes.cancel([delivery_id], "unlink", SERVER) == 0
-
-
-def test_receipts_are_of_their_own_channel_and_go_forward(database: Any, receiver: Receiver) -> None:
-    async def scenario() -> None:
-        async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}) as desk:
-            (delivery_id,) = await desk.planner.plan([wanted()])
-            notes = Notes(desk.store, lambda: datetime.now(UTC), ulid_now)
-            receipt = Receipt(f"{delivery_id}.1", "delivered", datetime.now(UTC))
-            assert await notes.receipts("hook", [receipt]) == 0, "not accepted yet"
-            await desk.drain()
-            assert await notes.receipts("other", [receipt]) == 0
-            assert await notes.receipts("hook", [receipt, Receipt("nonsense", "observed")]) == 1
-            assert await notes.receipts("hook", [receipt]) == 0
-            assert await notes.receipts("hook", [Receipt(f"{delivery_id}.1", "observed")]) == 1
-            assert states(database) == {delivery_id: "accepted"}
-
-    asyncio.run(scenario())
 
 
 def test_what_policy_no_longer_allows_is_cancelled_at_the_send(database: Any, receiver: Receiver) -> None:

@@ -377,6 +377,21 @@ def test_receipts_go_forward_only_on_what_was_accepted() -> None:
     assert course.state.status == "accepted"
 
 
+def test_a_receipt_is_taken_of_the_part_that_is_being_sent_alone() -> None:
+    course = Course("reply", "reply")
+
+    def receive(part: int) -> list[Any]:
+        return course.do(lambda each: note_receipt(each, part, "delivered", course.now))
+
+    course.claim()
+    assert receive(2) == []
+    assert len(receive(1)) == 1
+    course.settle("accepted")
+    assert course.state.parts[0].receipt == "delivered"
+    course.attempt("unknown")
+    assert receive(2) == [], "nobody is sending it"
+
+
 def test_operators_words_stay_out_of_the_log() -> None:
     (event,) = cancel(Course().state, "the customer Ann called", NOW, OPERATOR).events
     assert event.event.payload() == {"reason": "operator"}
