@@ -29,6 +29,7 @@ from .judging import Judge, Judged
 from .ports import Channel, Echoed, NotAuthentic, Proof, RawRequest, Receipt
 from .sessions import Sessions
 from .speaking import Speaking
+from .verbs import MUTING
 
 INBOUND = "inbound"
 
@@ -150,6 +151,8 @@ class Receiving:
         if said.place.is_group:
             for code in codes_in(said.text):
                 await means.linking.seen_in_group(rules.tenant, code, SERVER)
+        if known is not None and said.verb in MUTING and await means.rows.is_overtaken(message, MUTING):
+            return await self._overtaken(channel, known, signature)
         correlation_id = means.new_id() if known is None else known.correlation_id
         speaking = await means.judge.speaking(rules, said, message, correlation_id)
         if known is None:
@@ -160,6 +163,11 @@ class Receiving:
         is_first = await self._finish(channel, message, signature)
         await means.passed("spent")
         return Taken(known.correlation_id, known.outcome, not is_first, continuation)
+
+    async def _overtaken(self, channel: Channel, known: Known, signature: str | None) -> Taken:
+        """A word that a crash has left undone, perhaps, does not take back what its sender has said since."""
+        is_first = await self._finish(channel, known.id, signature)
+        return Taken(known.correlation_id, known.outcome, not is_first)
 
     async def _again(self, rules: ChannelRules, said: Inbound, known: Known, wishes: Wishes) -> Taken:
         """What is told of a message that has had its effect; the handle of its background run is the same one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from msgspec import UNSET, Struct, UnsetType
@@ -11,6 +11,7 @@ from ...domain.answers.target import ResponseTarget
 from ...domain.channels.allowlist import Allowlist, Asked, Open
 from ...domain.channels.authorize import AcceptInGroup
 from ...domain.channels.inbound import InboundOutcome
+from ...domain.channels.messages import Verb
 from ...domain.channels.sessions import Scope
 
 STREAM = "inbound:"
@@ -55,6 +56,10 @@ class InboundRows(Protocol):
 
     async def look(self, tenant: str, channel: str, message: str, signature: str | None) -> tuple[Known | None, bool]:
         """What is known of a message, and whether the signature has had its effect."""
+        ...
+
+    async def is_overtaken(self, message: str, verbs: Collection[Verb]) -> bool:
+        """Whether the same end has said one of these verbs after that message, and it is done."""
         ...
 
     async def finish(self, tenant: str, channel: str, message: str | None, signature: str | None) -> tuple[bool, bool]:

@@ -22,6 +22,9 @@ from .speaking import Notices, Speaking
 LINKING_VERBS: frozenset[Verb] = frozenset({"link", "confirm", "unlink", "stop", "start"})
 """Open to those, too, who may not talk to the agent before they are linked."""
 
+MUTING: frozenset[Verb] = frozenset({"stop", "start"})
+"""Of which the last one counts."""
+
 WORD_DIGITS = 8
 """Of the consent's digest, which who confirms sends back: it shows that they saw the other end."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import psycopg
@@ -9,6 +10,7 @@ from msgspec import UNSET
 from psycopg_pool import AsyncConnectionPool
 
 from ...commands.channels.inbound_ports import Known
+from ...domain.channels.messages import Verb
 from .reads import fetch
 
 _LOOK = """
@@ -18,6 +20,15 @@ SELECT m.id, m.outcome, m.correlation_id, m.conversation_id, m.done_at IS NOT NU
             WHERE s.tenant = %(tenant)s AND s.channel = %(channel)s AND s.signature = %(signature)s)
 FROM (SELECT 1) one LEFT JOIN minutebook.inbound_messages m
     ON m.id = %(message)s AND m.tenant = %(tenant)s AND m.channel = %(channel)s
+"""
+_OVERTAKEN = """
+SELECT EXISTS (
+    SELECT FROM minutebook.inbound_messages m
+    JOIN minutebook.events o ON o.stream_id = m.stream_id AND o.seq = 1
+    JOIN minutebook.inbound_messages l ON l.stream_id > m.stream_id AND l.tenant = m.tenant AND l.channel = m.channel
+        AND l.outcome = 'accepted' AND l.done_at IS NOT NULL
+    JOIN minutebook.events e ON e.stream_id = l.stream_id AND e.seq = 1
+    WHERE m.id = %s AND e.payload ->> 'native' = o.payload ->> 'native' AND e.payload ->> 'verb' = ANY (%s::text[]))
 """
 # One statement is one transaction: a proof is spent with the effect that it had, or not at all. Who comes second with
 # the same proof waits for the first one's row, finds it taken, and must not mark anything.
@@ -68,6 +79,10 @@ class PostgresInboundRows:
             return None, is_spent
         conversation = UNSET if conversation_id is None else conversation_id
         return Known(id_, outcome, correlation_id, account or "", conversation, is_done), is_spent
+
+    async def is_overtaken(self, message: str, verbs: Collection[Verb]) -> bool:
+        """See InboundRows.is_overtaken."""
+        return (await fetch(self._pool, _OVERTAKEN, (message, list(verbs))))[0][0]
 
     async def finish(self, tenant: str, channel: str, message: str | None, signature: str | None) -> tuple[bool, bool]:
         """See InboundRows.finish."""

@@ -122,6 +122,25 @@ def test_stop_mutes_and_start_greets(desk: Desk) -> None:
     assert desk.rows(muted) == [(False,)]
 
 
+@pytest.mark.parametrize(("verb", "other", "is_muted"), [("start", "stop", True), ("stop", "start", False)])
+def test_a_word_that_comes_again_after_a_crash_takes_back_no_later_one(
+    desk: Desk, verb: str, other: str, is_muted: bool
+) -> None:
+    """A server was killed right before it wrote down that the word was done; its platform sends it once more."""
+    sender, message = f"torn-{verb}", f"torn-{verb}-1"
+    desk.hook("hello", sender=sender)
+    torn = desk.hook(f"/{verb}", sender=sender, messageId=message).json()["id"]
+    for later, muted in ((None, verb == "stop"), (other, is_muted)):
+        desk.rows(
+            "UPDATE minutebook.inbound_messages SET done_at = NULL WHERE correlation_id = %s RETURNING true", torn
+        )
+        if later is not None:
+            desk.hook(f"/{later}", sender=sender)
+        again = desk.hook(f"/{verb}", sender=sender, messageId=message)
+        assert (again.status_code, again.json()["id"]) == (202, torn)
+        assert desk.rows("SELECT muted FROM minutebook.ends WHERE native_id = %s", sender) == [(muted,)]
+
+
 def test_no_verb_is_said_in_a_conversation(desk: Desk) -> None:
     talk = desk.decided(desk.hook("a message", sender="careful").json()["id"])["conversation"]
     for text in ("/status", "/LINK", "/stop", "/start", "/confirm", "/unlink", "/cancel"):
