@@ -73,9 +73,13 @@ async def take_receipts(
 
 
 async def _taken(request: Request[Any, Any, Any], name: str, kind: Kind, receiving: Receiving) -> Taken:
-    raw = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in request.scope["headers"]}
+    headers: dict[str, str] = {}
+    for raw, value in request.scope["headers"]:
+        key, text = raw.decode("latin-1").lower(), value.decode("latin-1")
+        # One that comes twice is both: it proves nothing then, whichever of them somebody in between has read.
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
     try:
-        return await receiving.receive(name, kind, RawRequest(raw, await request.body()))
+        return await receiving.receive(name, kind, RawRequest(headers, await request.body()))
     except NotAuthentic:
         raise Unauthenticated(UNPROVEN) from None
     except TimedOut as error:

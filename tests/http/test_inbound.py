@@ -124,6 +124,31 @@ def test_telegram_is_answered_with_nothing(desk: Desk) -> None:
         assert (answer.status_code, answer.json()) == (200, {}), document
 
 
+@pytest.mark.parametrize(
+    ("channel", "name"),
+    [
+        ("hook", "webhook-id"),
+        ("hook", "webhook-timestamp"),
+        ("sl", "x-slack-request-timestamp"),
+        ("sl", "x-slack-signature"),
+        ("tg", "x-telegram-bot-api-secret-token"),
+    ],
+)
+def test_b73_a_header_that_proves_and_comes_twice_proves_nothing(desk: Desk, channel: str, name: str) -> None:
+    """Whichever of the two somebody in between reads."""
+    body = json.dumps({"from": "ann", "messageId": fresh(), "text": "hello", "type": "x", "update_id": 1}).encode()
+    proofs = {
+        "hook": signature(HOOK, body),
+        "sl": slack_signature(body),
+        "tg": {"x-telegram-bot-api-secret-token": TELEGRAM},
+    }
+    good = proofs[channel]
+    for first, second in ((good[name], good[name]), ("x", good[name]), (good[name], "x")):
+        headers = [*((key, text) for key, text in good.items() if key != name), (name, first), (name, second)]
+        answer = desk.http.post(f"/v1/channels/{channel}/inbound", content=body, headers=headers)
+        refused(answer, 401, "unauthenticated")
+
+
 def test_a_proof_of_what_is_ignored_is_spent_as_well(desk: Desk) -> None:
     """Of a signed request only the first one is authentic, whatever it came to."""
     event = {"type": "message", "bot_id": "B1", "text": "of a bot", "ts": f"{number()}.1", "channel": "C7"}
