@@ -137,7 +137,7 @@ class RetrySettings(Section, frozen=True):
     """`[channels.<name>.retry]`: between two attempts a random part of a wait that grows from `from` to `to`, by the
     same factor each time."""
 
-    attempts: Annotated[int, Meta(ge=1, le=100, description="Attempts, the first among them.")] = 8
+    attempts: Annotated[int, Meta(ge=1, le=100, description="Attempts of one part; at most 1000 of a delivery.")] = 8
     first: Annotated[str, Meta(description="Longest wait after the first attempt; 1s to 24h.")] = field(
         default="1s", name="from"
     )

@@ -21,6 +21,10 @@ NewId = Callable[[], str]
 
 DELIVERY = "delivery"
 
+MAX_EVENTS = 4000
+"""Read of one delivery's stream, which is all of it: two of each of MAX_SENDS, receipts of its parts, and what
+operators do."""
+
 RETENTION_DAYS = 90
 """Of a delivery's stream, with its attempts, from its seal on."""
 

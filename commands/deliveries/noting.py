@@ -18,12 +18,10 @@ from ...domain.principals import Principal
 from ...domain.times import stamp
 from ..channels.ports import Receipt
 from ..ports import Append, EventStore
-from .kind import NewId, folded, rows_of, stream_of
+from .kind import MAX_EVENTS, NewId, folded, rows_of, stream_of
 
 MAX_TRIES = 8
 """Times that a note is decided again because somebody appended first."""
-
-MAX_EVENTS = 1000
 
 Decide = Callable[[Delivery], Decision]
 

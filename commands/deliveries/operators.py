@@ -24,7 +24,7 @@ from ..dispatcher import Dispatcher
 from ..mailbox import Answer, Decided
 from ..ports import EventStore, Head
 from ..signals import SILENCE, Signals
-from .kind import DELIVERY_KIND, NewId, rows_of, stream_of
+from .kind import DELIVERY_KIND, MAX_EVENTS, NewId, rows_of, stream_of
 from .planning import Terms
 from .ports import PAGE, Board, Filter, LaneQueue, Listed, Payloads
 
@@ -133,7 +133,7 @@ class Operators:
         """A delivery and its attempts. Raises Forbidden, NotVisible."""
         row = await self._own(caller, delivery_id)
         attempts: dict[int, AttemptView] = {}
-        for event in await self._store.read_for_fold(row.stream_id, 0, 1000):
+        for event in await self._store.read_for_fold(row.stream_id, 0, MAX_EVENTS):
             decoded = DELIVERY_KIND.registry.decode(event.type, event.version, event.payload)
             match decoded:
                 case AttemptStarted(n=n, part=part, key=key):

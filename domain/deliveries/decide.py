@@ -27,7 +27,7 @@ from .events import (
     ReceiptState,
 )
 from .lanes import DESTINATION, LANES, lane_of, order_of
-from .retry import MAX_PARTS, UNKNOWN_SENDS, Policy, after, clamped
+from .retry import MAX_PARTS, MAX_SENDS, UNKNOWN_SENDS, Policy, after, clamped
 from .state import Delivery, Part
 
 UNKNOWN_OUTCOME = "unknown_outcome"
@@ -227,7 +227,7 @@ def _why_dead(delivery: Delivery, part: Part, sent: Sent, policy: Policy) -> str
     """The reason of its death; None where it is tried again."""
     if sent.outcome == "permanent":
         return sent.reason[:MAX_REASON_CHARS] or "permanent"
-    is_used_up = part.tries >= policy.attempts
+    is_used_up = part.tries >= policy.attempts or delivery.attempts >= MAX_SENDS
     if sent.outcome == "unknown":
         keyed = delivery.plan is not None and delivery.plan.keyed
         is_used_up = is_used_up or (not keyed and part.unknowns + 1 >= UNKNOWN_SENDS)

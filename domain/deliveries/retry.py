@@ -11,6 +11,9 @@ from ..times import stamp
 MAX_PARTS = 64
 """Of one delivery, split pieces included."""
 
+MAX_SENDS = 1000
+"""Of one delivery, all parts and replays together; a replay beyond has one. What reads its stream reads all of it."""
+
 UNKNOWN_SENDS = 2
 """Sends of a part without any known outcome, where the platform takes no key of ours."""
 

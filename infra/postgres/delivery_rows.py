@@ -9,12 +9,10 @@ from typing import Any
 import psycopg
 from psycopg_pool import AsyncConnectionPool
 
+from ...commands.deliveries.kind import MAX_EVENTS
 from ...commands.deliveries.ports import Due, Look
 from ...commands.ports import StoredEvent
 from .reads import fetch
-
-MAX_EVENTS = 500
-"""Read of one delivery's stream; its attempts are bounded, so it never has as many."""
 
 ORDERS = 500
 """Looked at by one call."""

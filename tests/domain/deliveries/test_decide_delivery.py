@@ -14,7 +14,7 @@ from minutebook.domain.deliveries.decide import Planning, Sent, claim, note_rece
 from minutebook.domain.deliveries.events import AttemptEnded, AttemptStarted, OrderReleased, PartKind
 from minutebook.domain.deliveries.lanes import LANE, lane_of
 from minutebook.domain.deliveries.operate import cancel, purge, replay
-from minutebook.domain.deliveries.retry import Policy
+from minutebook.domain.deliveries.retry import MAX_SENDS, Policy
 from minutebook.domain.deliveries.state import INITIAL, Delivery, evolve
 from minutebook.domain.errors import AlreadyEnded, Invalid, NotReplayable, NotVisible
 from minutebook.domain.principals import Principal
@@ -85,6 +85,17 @@ def test_a_failing_send_is_tried_eight_times_and_dies() -> None:
     assert waits == [0.5, 2, 8, 32, 128, 512, 1800]
     course.attempt("retry", "http_503")
     assert (course.state.status, course.state.reason) == ("dead", "attempts_used")
+
+
+def test_all_parts_and_replays_together_have_a_bound() -> None:
+    """Else a stream could become longer than what is read of it, and its delivery would have no end."""
+    course = Course("reply", "reply", policy=Policy(attempts=100_000, first_s=0, expiry_s=10**9))
+    for _ in range(MAX_SENDS):
+        course.attempt("retry", "http_503")
+    assert (course.state.status, course.state.reason, course.state.attempts) == ("dead", "attempts_used", MAX_SENDS)
+    course.do(lambda state: replay(state, course.now, POLICY, OPERATOR))
+    course.attempt("retry", "http_503")
+    assert course.state.status == "dead", "a replay has one send left"
 
 
 def test_what_the_platform_asks_for_is_clamped() -> None:
