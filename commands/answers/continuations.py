@@ -68,6 +68,12 @@ class KeyedContinuations:
         expires_at, made = kept
         return Continuation(token, f"{URL}{token}", stamp(expires_at.astimezone(UTC)), made)
 
+    async def again(self, caller: Caller, conversation_id: str, envelope_id: str) -> Continuation | None:
+        """See Continuations.again. Nobody would end one that is made now: what is recorded of the turn may be past."""
+        token = self._tokens.token(caller.tenant, identity_of(caller), conversation_id, envelope_id)
+        expires_at = await self._rows.expires(caller.tenant, self._tokens.handle(caller.tenant, token))
+        return None if expires_at is None else Continuation(token, f"{URL}{token}", stamp(expires_at.astimezone(UTC)))
+
     async def withdraw(self, caller: Caller, begun: Continuation) -> None:
         """See Continuations.withdraw."""
         if begun.made:

@@ -104,9 +104,10 @@ class TurnIntake:
             if begun:
                 await means.continuations.withdraw(caller, begun[0])
             raise
-        if background and not begun:
-            begun.append(await means.continuations.begin(caller, conversation_id, answer.body["id"], origin))
-        return _with(answer, begun)
+        again = None
+        if background and not begun:  # it was sent before
+            again = await means.continuations.again(caller, conversation_id, answer.body["id"])
+        return _with(answer, begun if again is None else [again])
 
     def _asked(self, caller: Caller, command: SendTurn, origin: Origin) -> tuple[ResponseTarget | None, bool]:
         """Where the answer is to go, None where that is the conversation alone; and whether it is a background turn.

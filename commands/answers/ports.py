@@ -79,6 +79,10 @@ class Continuations(Protocol):
         """
         ...
 
+    async def again(self, caller: Caller, conversation_id: str, envelope_id: str) -> Continuation | None:
+        """The handle of a turn that was sent before; None where its time is over."""
+        ...
+
     async def withdraw(self, caller: Caller, begun: Continuation) -> None:
         """Forget the handle of a turn that was refused. Of one that was taken up it stays, and of one that was begun
         again: that one may have got through."""
@@ -149,6 +153,10 @@ class ContinuationRows(Protocol):
     async def put(self, new: NewContinuation, most: int) -> tuple[datetime, str] | None:
         """When it expires, and by what to withdraw it: empty where it was put before, by whoever. None where its owner
         has `most` open ones."""
+        ...
+
+    async def expires(self, tenant: str, handle: str) -> datetime | None:
+        """When one expires; None where it was forgotten or may be."""
         ...
 
     async def find(self, tenant: str, handle: str, who: Identity) -> KeptContinuation | None:

@@ -46,6 +46,10 @@ SELECT c.expires_at FROM minutebook.continuations c
 WHERE c.tenant = %(tenant)s AND c.handle = %(handle)s AND (c.turn IS NOT NULL OR c.status IS NOT NULL)
 LIMIT 1
 """
+_EXPIRES = """
+SELECT c.expires_at FROM minutebook.continuations c
+WHERE c.tenant = %s AND c.handle = %s AND (c.status IS NULL OR c.expires_at > clock_timestamp())
+"""
 _FIND = """
 SELECT c.id, c.stream_id, c.conversation_id, c.envelope_id, c.turn, c.record_ord, c.status, c.reason, c.expires_at,
     c.expires_at <= clock_timestamp()
@@ -111,6 +115,11 @@ class PostgresContinuationRows:
             if known:
                 return known[0][0], ""
         raise Unavailable("The same message is sent by others; try again.")
+
+    async def expires(self, tenant: str, handle: str) -> datetime | None:
+        """See ContinuationRows.expires."""
+        rows = await fetch(self._pool, _EXPIRES, (tenant, handle))
+        return rows[0][0] if rows else None
 
     async def find(self, tenant: str, handle: str, who: Identity) -> KeptContinuation | None:
         """See ContinuationRows.find."""

@@ -12,16 +12,17 @@ from answer_desk import HOOKS, KEY, TENANT, AnswerDesk, answer_desk
 from conversation_desk import ALICE, Killed
 from conversation_scenes import RING
 from in_loop import in_loop
-from minutebook.commands.answers.continuations import URL
+from minutebook.commands.answers.continuations import URL, forget_all
 from minutebook.commands.channels.ends import TOKEN_CHANNEL
 from minutebook.commands.conversations.erasing import pieces_of
 from minutebook.commands.linking.handling import Linking
 from minutebook.domain.answers.target import ResponseTarget
 from minutebook.domain.channels.link_policy import LinkPolicy
 from minutebook.domain.conversations.commands import SendTurn
-from minutebook.domain.errors import QueueFull
+from minutebook.domain.errors import NotVisible, QueueFull
 from minutebook.domain.principals import SERVER
 from minutebook.infra.link_hashes import KeyedLinkHashes
+from minutebook.infra.postgres.continuation_rows import PostgresContinuationRows
 from minutebook.infra.postgres.conversation_erasure import Why, erase_pieces
 from minutebook.infra.postgres.link_table import PostgresLinkTable
 from ulid_transform import ulid_now
@@ -127,6 +128,27 @@ async def test_a_refusal_takes_no_handle_of_a_retry_that_got_through(database: A
         await made.talks.done()
         token = answer.body["continuation"]["url"].removeprefix(URL)
         assert (await made.continuations.find(ALICE, token)).status == "completed"
+
+
+@in_loop
+async def test_a_message_that_comes_again_after_its_handle_was_forgotten_makes_none_anew(database: Any) -> None:
+    """Nobody would ever end it: its turn has."""
+    async with answer_desk(database) as made:
+        talk, command = await made.talks.start(), SendTurn("hello", message_id="m", background=True)
+        first = await made.intake.send_by_token(ALICE, talk, command, None)
+        again = await made.intake.send_by_token(ALICE, talk, command, None)
+        assert (again.is_replay, again.body) == (True, first.body)
+        await made.talks.runner.sweep()
+        await made.talks.done()
+        token = first.body["continuation"]["token"]
+        assert (await made.continuations.find(ALICE, token)).status == "completed"
+        with database.connect("postgres") as superuser:
+            superuser.execute("UPDATE minutebook.continuations SET expires_at = clock_timestamp()")
+        assert await forget_all(PostgresContinuationRows(made.talks.pool)) == 1
+        again = await made.intake.send_by_token(ALICE, talk, command, None)
+        assert (again.is_replay, again.body["id"], again.body.get("continuation")) == (True, first.body["id"], None)
+        with pytest.raises(NotVisible):
+            await made.continuations.find(ALICE, token)
 
 
 @pytest.mark.parametrize("point", ["recorded", "planned"])
