@@ -9,17 +9,24 @@ import re
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 from delivery_desk import BRISK, Receiver, desk_of, logged, settled, states, wanted, webhook
 from job_steps import running
+from minutebook.commands.channels.ports import Receipt
 from minutebook.commands.deliveries.kind import folded, rows_of
+from minutebook.commands.deliveries.noting import Notes
 from minutebook.commands.deliveries.planning import Said, Wanted
 from minutebook.commands.ports import Append
 from minutebook.domain.channels.messages import Address, Place
 from minutebook.domain.channels.pieces import utf16_units
+from minutebook.domain.decisions import Decision
+from minutebook.domain.deliveries.decide import Sent, claim, settle
 from minutebook.domain.deliveries.operate import replay
-from minutebook.domain.deliveries.retry import Policy
+from minutebook.domain.deliveries.retry import MAX_SENDS, Policy
+from minutebook.domain.deliveries.state import evolve
+from minutebook.domain.events import Recorded
 from minutebook.domain.principals import SERVER
 from minutebook.infra.channels.telegram import TelegramChannel
 from minutebook.infra.settings_channels import ChannelSettings
@@ -153,3 +160,41 @@ def test_b68_a_slow_receiver_gets_each_message_under_one_key_and_in_order(databa
                     assert again == ({f"{ids[0]}.1": 2} if each is slow else {})
 
     asyncio.run(scenario())
+
+
+def test_a_delivery_that_was_tried_often_still_comes_to_its_end(database: Any) -> None:
+    """However long its stream is by the bound of sends: all of it is read."""
+
+    async def scenario(stack: contextlib.ExitStack) -> None:
+        policy = Policy(attempts=MAX_SENDS, first_s=0, growth=1)
+        receiver = stack.enter_context(serving(Receiver()))
+        async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}, policy=policy) as desk:
+            (delivery_id,) = await desk.planner.plan([wanted()])
+            stream, moment = f"delivery:{delivery_id}", datetime.now(UTC)
+            head = await desk.store.head(stream)
+            assert head is not None
+            state = folded(await desk.store.read_for_fold(head.id, 0, 10))
+            at = head.version
+            for _ in range(4):
+                events: list[Any] = []
+                for _ in range((MAX_SENDS - 4) // 4):
+                    for decision in (
+                        lambda state: claim(state, moment, policy, 0),
+                        lambda state: settle(state, state.attempts, Sent("retry", "http_503"), moment, policy, 0),
+                    ):
+                        for new in decision(state).events:
+                            events.append(new)
+                            state = evolve(state, Recorded(0, SERVER, None, None, new.event))
+                rows = rows_of(Decision(tuple(events)), ulid_now).rows
+                (outcome,) = await desk.store.append([Append(stream, at, rows)])
+                assert outcome.kind == "appended"
+                at += len(rows)
+            await desk.drain()
+            assert states(database)[delivery_id] == "accepted"
+            key = f"{delivery_id}.1"
+            assert await Notes(desk.store, lambda: datetime.now(UTC), ulid_now).receipts(
+                "hook", [Receipt(key, "delivered")]
+            ) == 1  # fmt: skip
+
+    with contextlib.ExitStack() as stack:
+        asyncio.run(scenario(stack))

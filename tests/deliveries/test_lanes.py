@@ -10,18 +10,11 @@ from typing import Any
 import pytest
 from delivery_desk import BRISK, Receiver, desk_of, hang, logged, postpone, settled, states, wanted, webhook
 from job_steps import queue_of, running
-from minutebook.commands.channels.ports import Receipt
-from minutebook.commands.deliveries.kind import folded, rows_of
 from minutebook.commands.deliveries.noting import Notes
 from minutebook.commands.deliveries.planning import Said
-from minutebook.commands.ports import Append
-from minutebook.domain.decisions import Decision
-from minutebook.domain.deliveries.decide import Sent, claim, settle
 from minutebook.domain.deliveries.events import DeliveryPlanned
-from minutebook.domain.deliveries.retry import MAX_SENDS, Policy
-from minutebook.domain.deliveries.state import evolve
+from minutebook.domain.deliveries.retry import Policy
 from minutebook.domain.errors import Invalid, MinutebookError
-from minutebook.domain.events import Recorded
 from minutebook.domain.principals import SERVER
 from minutebook.infra.jobs.engine import Timing
 from outside import garbage, lost_after, lost_before, serving, slowly, status
@@ -83,42 +76,6 @@ def test_what_a_destination_answers(
             last = logged(database, delivery_id)[-1][1]
             assert last.get("reason", "") == reason
             assert receiver.took.total() == sends
-
-    asyncio.run(scenario())
-
-
-def test_a_delivery_that_was_tried_often_still_comes_to_its_end(database: Any, receiver: Receiver) -> None:
-    """However long its stream is by the bound of sends: all of it is read."""
-
-    async def scenario() -> None:
-        policy = Policy(attempts=MAX_SENDS, first_s=0, growth=1)
-        async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}, policy=policy) as desk:
-            (delivery_id,) = await desk.planner.plan([wanted()])
-            stream, moment = f"delivery:{delivery_id}", datetime.now(UTC)
-            head = await desk.store.head(stream)
-            assert head is not None
-            state = folded(await desk.store.read_for_fold(head.id, 0, 10))
-            at = head.version
-            for _ in range(4):
-                events: list[Any] = []
-                for _ in range((MAX_SENDS - 4) // 4):
-                    for decision in (
-                        lambda state: claim(state, moment, policy, 0),
-                        lambda state: settle(state, state.attempts, Sent("retry", "http_503"), moment, policy, 0),
-                    ):
-                        for new in decision(state).events:
-                            events.append(new)
-                            state = evolve(state, Recorded(0, SERVER, None, None, new.event))
-                rows = rows_of(Decision(tuple(events)), ulid_now).rows
-                (outcome,) = await desk.store.append([Append(stream, at, rows)])
-                assert outcome.kind == "appended"
-                at += len(rows)
-            await desk.drain()
-            assert states(database)[delivery_id] == "accepted"
-            key = f"{delivery_id}.1"
-            assert await Notes(desk.store, lambda: datetime.now(UTC), ulid_now).receipts(
-                "hook", [Receipt(key, "delivered")]
-            ) == 1  # fmt: skip
 
     asyncio.run(scenario())
 
