@@ -119,8 +119,9 @@ class SigningIn:
             waiting, person = _signed_in(await means.rows.take(self._hash("ticket", ticket or "")), issuer)
             end = await noted(means.linking, means.ends, Caller(person.who, person.tenant))
             code = means.linking.code_of(person.tenant, waiting.link_id)
-            await means.linking.present(end, code, person.who)
+            # First, since whoever is shown the code makes a link at once: without claims it would stay so.
             await means.snapshots.keep(end.account, person)
+            await means.linking.present(end, code, person.who)
 
     def _is_same_browser(self, carried: str | None, cookie: str | None) -> bool:
         if not carried or not cookie or len(carried) > MAX_CARRIED_CHARS or not carried.isascii():

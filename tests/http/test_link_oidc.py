@@ -84,6 +84,23 @@ def test_claims_count_for_their_time_and_no_longer(world: LinkWorld) -> None:
     assert world.claims(chat) == {}
 
 
+def test_a_sign_in_of_which_nothing_could_be_kept_presents_nothing(world: LinkWorld, page_of_failure: bytes) -> None:
+    """As where the server is killed there: the link would be made without what it was signed in for."""
+    chat, browser = name(), Browser(world)
+    begun = world.begin(chat, "oidc")
+    question = browser.go(begun.url)
+    with world.server.sql() as connection:
+        connection.execute("REVOKE INSERT ON minutebook.claim_snapshots FROM minutebook_app")
+        try:
+            failed(consent(browser, question), page_of_failure)
+        finally:
+            connection.execute("GRANT INSERT ON minutebook.claim_snapshots TO minutebook_app")
+    another = Browser(world)
+    assert consent(another, another.go(begun.url)).status_code == 200
+    world.confirm(chat)
+    assert world.claims(chat) == {"groups": ("sec",), "email": ("ann@id.example",)}
+
+
 def test_looking_at_the_question_presents_nothing(world: LinkWorld, page_of_failure: bytes) -> None:
     """Law 30: a page that somebody is made to open changes nothing, however often it is opened."""
     chat, browser = name(), Browser(world)
