@@ -76,7 +76,8 @@ class SessionRows(Protocol):
         ...
 
     async def change(self, tenant: str, scope: str, handle: str) -> None:
-        """Another handle, without a conversation yet; the one that it has already changes nothing."""
+        """Another handle, without a conversation yet. The one that it has already changes nothing, nor does that of a
+        message which came before the one that it is of."""
         ...
 
     async def begun(self, tenant: str, scope: str, handle: str, conversation_id: str) -> None:

@@ -48,10 +48,15 @@ INSERT INTO minutebook.channel_sessions AS s (tenant, scope, handle) VALUES (%s,
 ON CONFLICT ON CONSTRAINT channel_sessions_pkey DO UPDATE SET used_at = clock_timestamp()
 RETURNING s.handle, s.conversation_id
 """
+# Where a later message has changed it meanwhile, one that comes again after a crash does not change it back.
 _CHANGE = """
 INSERT INTO minutebook.channel_sessions AS s (tenant, scope, handle) VALUES (%s, %s, %s)
 ON CONFLICT ON CONSTRAINT channel_sessions_pkey DO UPDATE SET used_at = clock_timestamp(), handle = EXCLUDED.handle,
     conversation_id = CASE WHEN s.handle = EXCLUDED.handle THEN s.conversation_id END
+WHERE NOT EXISTS (
+    SELECT FROM minutebook.inbound_messages l JOIN minutebook.inbound_messages m ON l.stream_id > m.stream_id
+    WHERE l.id = substr(s.handle, length('channel.') + 1)
+      AND m.id = substr(EXCLUDED.handle, length('channel.') + 1))
 RETURNING true
 """
 _BEGUN = """

@@ -102,6 +102,23 @@ def test_new_begins_another_conversation(desk: Desk) -> None:
     assert (desk.asked(first), desk.asked(second)) == (["one"], ["two", "three"])
 
 
+def test_a_new_that_comes_again_after_a_crash_brings_no_older_conversation_back(desk: Desk) -> None:
+    sender = "torn-new"
+
+    def said(text: str) -> str:
+        return desk.decided(desk.hook(text, sender=sender).json()["id"])["conversation"]
+
+    first = said("one")
+    torn = desk.hook(None, command="new", sender=sender, messageId="torn-new-1").json()["id"]
+    second = said("two")
+    desk.hook(None, command="new", sender=sender)
+    third = said("three")
+    assert len({first, second, third}) == 3
+    desk.rows("UPDATE minutebook.inbound_messages SET done_at = NULL WHERE correlation_id = %s RETURNING true", torn)
+    assert desk.hook(None, command="new", sender=sender, messageId="torn-new-1").json()["outcome"] == "accepted"
+    assert said("four") == third
+
+
 def test_cancel_stops_what_runs_and_status_says_so(desk: Desk) -> None:
     desk.hook(None, command="cancel", sender="canceller")
     desk.platforms.told("canceller", "Nothing runs")
