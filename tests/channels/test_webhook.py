@@ -153,6 +153,7 @@ def test_verbs_are_caught(said: dict[str, str], verb: str | None, argument: str)
         ({"receipts": [{"key": "k", "state": "accepted"}]}, "$.receipts[0].state"),
         ({"receipts": [{"key": "k", "state": "observed", "at": "2026-01-02T03:04:05"}]}, "$.receipts[0].at"),
         ({"receipts": [], "text": "x"}, "$"),
+        ({"receipts": [{"key": "k", "state": "failed"}] * 1001}, "$.receipts"),
     ],
 )
 def test_what_has_another_shape_is_invalid_with_its_path(document: Any, path: str) -> None:
