@@ -244,7 +244,8 @@ class AnswerTable(Protocol):
         ...
 
     async def untaken(self, before: datetime, limit: int) -> list[OpenAnswer]:
-        """Those from before a moment whose message was never taken up, and those that wait because they failed."""
+        """Those from before a moment whose message was never taken up and waits for nobody, and those whose turn had
+        ended by then, and that wait because they failed."""
         ...
 
     async def address(self, answer_id: str, addresses: Mapping[str, Address]) -> None:

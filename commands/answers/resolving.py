@@ -54,8 +54,8 @@ AGAIN_S = 30.0
 """What failed is tried again after so long."""
 
 UNTAKEN_DAYS = 2
-"""After so long a message that was never taken up never will be: an envelope is stale after minutes. What has failed
-until then is given up as well: a delivery would be over after a day."""
+"""After so long a message that waits for no runner was never sent. What has failed for so long since its turn's end is
+given up as well: a delivery would be over after a day."""
 
 log = structlog.get_logger(__name__)
 

@@ -32,10 +32,15 @@ _DUE = (
     f"SELECT {_COLUMNS} FROM minutebook.answers a"  # noqa: S608 - constants only
     " WHERE a.due_at <= clock_timestamp() ORDER BY a.due_at LIMIT %s"
 )
-_UNTAKEN = (
-    f"SELECT {_COLUMNS} FROM minutebook.answers a"  # noqa: S608
-    " WHERE (a.user_seq IS NULL OR a.due_at > clock_timestamp()) AND a.created_at < %s ORDER BY a.created_at LIMIT %s"
-)
+# A message that waits for a runner may be taken up at any time; what fails has its time from its turn's end on.
+_UNTAKEN = f"""
+SELECT {_COLUMNS} FROM minutebook.answers a
+WHERE a.created_at < %(before)s AND (
+    (a.user_seq IS NULL AND NOT EXISTS (SELECT FROM minutebook.turn_work w WHERE w.stream_id = a.stream_id))
+    OR (a.due_at > clock_timestamp() AND NOT EXISTS (SELECT FROM minutebook.events e
+        WHERE e.stream_id = a.stream_id AND e.seq = coalesce(a.reply_seq, a.user_seq) AND e.ts >= %(before)s)))
+ORDER BY a.created_at LIMIT %(limit)s
+"""  # noqa: S608
 _ADDRESS = """
 UPDATE minutebook.answers a SET details = jsonb_set(a.details, '{addresses}',
     coalesce(a.details -> 'addresses', '{}') || %s::jsonb) WHERE a.id = %s RETURNING true
@@ -88,7 +93,7 @@ class PostgresAnswerTable:
 
     async def untaken(self, before: datetime, limit: int) -> list[OpenAnswer]:
         """See AnswerTable.untaken."""
-        return [_answer(row) for row in await fetch(self._pool, _UNTAKEN, (before, limit))]
+        return [_answer(row) for row in await fetch(self._pool, _UNTAKEN, {"before": before, "limit": limit})]
 
     async def address(self, answer_id: str, addresses: Mapping[str, Address]) -> None:
         """See AnswerTable.address."""

@@ -19,7 +19,7 @@ from minutebook.commands.linking.handling import Linking
 from minutebook.domain.answers.target import ResponseTarget
 from minutebook.domain.channels.link_policy import LinkPolicy
 from minutebook.domain.conversations.commands import SendTurn
-from minutebook.domain.errors import NotVisible, QueueFull
+from minutebook.domain.errors import NotVisible, QueueFull, Unavailable
 from minutebook.domain.principals import SERVER
 from minutebook.infra.link_hashes import KeyedLinkHashes
 from minutebook.infra.postgres.continuation_rows import PostgresContinuationRows
@@ -149,6 +149,34 @@ async def test_a_message_that_comes_again_after_its_handle_was_forgotten_makes_n
         assert (again.is_replay, again.body["id"], again.body.get("continuation")) == (True, first.body["id"], None)
         with pytest.raises(NotVisible):
             await made.continuations.find(ALICE, token)
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+@in_loop
+async def test_an_answer_whose_turn_ran_days_later_is_not_given_up(database: Any, is_failing: bool) -> None:
+    """Nothing ran turns over a weekend; and the first try behind it fails."""
+    async with answer_desk(database) as made:
+        talk = await made.talks.start()
+        await made.send(talk, "hello", HOOKED)
+        with database.connect("postgres") as superuser:
+            superuser.execute("UPDATE minutebook.answers SET created_at = created_at - interval '3 days'")
+        if not is_failing:
+            await made.resolver().sweep()
+        await made.talks.runner.sweep()
+        await made.talks.done()
+        put = made.sends.payloads.put
+
+        async def failing(_payloads: Any) -> None:
+            raise Unavailable("not now")
+
+        if is_failing:
+            made.sends.payloads.put = failing
+            await made.resolver().sweep()
+            made.sends.payloads.put = put
+            with database.connect("postgres") as superuser:
+                superuser.execute("UPDATE minutebook.answers SET due_at = clock_timestamp()")
+        await made.resolver().sweep()
+        assert sorted(each.channel for each in await made.plans()) == list(HOOKS)
 
 
 @pytest.mark.parametrize("point", ["recorded", "planned"])
