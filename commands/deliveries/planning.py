@@ -112,7 +112,7 @@ class Planner:
         await self._payloads.put([(bound, encoded) for _, _, bound, encoded in prepared])
         outcomes = await self._store.append([item for _, item, _, _ in prepared])
         for outcome in outcomes:
-            if outcome.kind not in ("appended", "conflict"):
+            if outcome.kind not in ("appended", "conflict", "sealed"):
                 raise Unavailable("The deliveries were not planned; try again.")
         lanes = {
             planned.lane

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from delivery_desk import Receiver, desk_of, logged, wanted, webhook
+from delivery_desk import Receiver, desk_of, logged, states, wanted, webhook
 from in_loop import in_loop
 from minutebook.commands.deliveries.keeping import Keeping
+from minutebook.commands.deliveries.noting import Notes
+from minutebook.domain.principals import SERVER
 from minutebook.http.delivery_terms import keep_of, terms_of
 from minutebook.infra.settings import Settings
 from minutebook.infra.settings_load import load
@@ -74,3 +76,18 @@ async def test_plans_and_payloads_have_the_times_of_the_settings(database: Any, 
             assert set(await desk.payloads.get([accepted, dead])) == {dead}
             aged(database, 70)
             assert (await keeping.run()).payloads == 1
+
+
+@in_loop
+async def test_what_is_planned_again_after_its_stream_was_sealed_stays_as_it_is(database: Any) -> None:
+    """As an answer after a crash, or the notice of a day whose first one was revoked: nothing beside it gets on."""
+    with serving(Receiver()) as receiver:
+        async with desk_of(database.url(), {"hook": webhook("hook", receiver.url)}) as desk:
+            first, second = wanted(), wanted()
+            (revoked,) = await desk.planner.plan([first])
+            assert await Notes(desk.store, lambda: datetime.now(UTC), ulid_now).cancel([revoked], "revoked", SERVER)
+            assert (await Keeping(desk.board, desk.payloads, desk.store, desk.bulk).run()).sealed == 1
+            ids = await desk.planner.plan([first, second])
+            assert ids[0] == revoked
+            await desk.drain()
+            assert states(database) == {revoked: "cancelled", ids[1]: "accepted"}
