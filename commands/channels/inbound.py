@@ -96,7 +96,8 @@ class Receiving:
         said = channel.parse(request)
         self._means.pace.of_channel(name)
         if said is None or isinstance(said, Echoed):
-            await self._finish(channel, None, self._signature(channel, proof))
+            if proof.signature is not UNSET:
+                await self._finish(channel, None, self._signature(channel, proof))
             return Taken() if said is None else Taken(echo=said.answer)
         if isinstance(said, Inbound):
             if kind == "receipts":
