@@ -159,7 +159,7 @@ class BulkRunner:
         if not changed or bulk.plan is None:
             return
         if bulk.plan.action == "purge":
-            await self._means.payloads.forget([each.delivery_id for each in changed])
+            await self._means.payloads.purge([each.delivery_id for each in changed])
         if bulk.plan.action == "replay":
             plans = [folded(streams[each.stream_id]).plan for each in changed]
             replayed = [each for each in plans if each is not None]

@@ -200,7 +200,7 @@ class Operators:
         """A stream that takes no event any more says nothing of it; its payload goes all the same."""
         self._admit(caller)()
         check_reason(command.reason)
-        await self._payloads.forget([row.delivery_id])
+        await self._payloads.purge([row.delivery_id])
         log.info("the payload of a sealed delivery is purged", delivery=row.delivery_id, tenant=caller.tenant)
         fields = {"seq": head.version, "chain": head.chain, "state": row.state}
         return Answer(202, fields, is_replay=False, seq=head.version)

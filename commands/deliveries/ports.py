@@ -80,6 +80,10 @@ class Payloads(Protocol):
         """Drop them with their keys, for good; how many there were."""
         ...
 
+    async def purge(self, ids: Sequence[str]) -> None:
+        """As forget, and what of them lies in inboxes of this server goes as well."""
+        ...
+
 
 class Due(Struct, frozen=True):
     """A delivery of which something is due. behind: the earlier one of its order that waits although this one goes."""

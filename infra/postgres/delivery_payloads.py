@@ -31,6 +31,7 @@ _FORGOTTEN = (
     "UPDATE minutebook.deliveries d SET has_payload = false"
     " WHERE d.id = ANY(%s::text[]) AND d.has_payload RETURNING true"
 )
+_PURGE = "SELECT minutebook.inbox_purge_v1(%s::text[])"
 
 
 class PostgresPayloads:
@@ -63,3 +64,8 @@ class PostgresPayloads:
         gone = await fetch(self._pool, _FORGET, (list(ids),))
         await fetch(self._pool, _FORGOTTEN, (list(ids),))
         return len(gone)
+
+    async def purge(self, ids: Sequence[str]) -> None:
+        """See Payloads.purge."""
+        await self.forget(ids)
+        await fetch(self._pool, _PURGE, (list(ids),))

@@ -1337,6 +1337,33 @@ $$;
 
 ALTER FUNCTION minutebook.inbox_open_v1(p_tenant text, p_recipient text) OWNER TO minutebook_owner;
 
+-- Name: inbox_purge_v1(text[]); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
+
+CREATE FUNCTION minutebook.inbox_purge_v1(p_ids text[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_item record;
+    v_last bigint;
+    v_gone bigint := 0;
+BEGIN
+    FOR v_item IN
+        SELECT i.key, i.head FROM minutebook.inbox_items i
+        WHERE i.delivery_id = ANY (p_ids) AND i.revoked_at IS NULL ORDER BY i.head, i.cursor
+    LOOP
+        UPDATE minutebook.inbox_heads h SET last = h.last + 1 WHERE h.id = v_item.head RETURNING h.last INTO v_last;
+        UPDATE minutebook.inbox_items i SET cursor = v_last, body = NULL, wrapped = NULL, revoked_at = clock_timestamp()
+        WHERE i.key = v_item.key AND i.revoked_at IS NULL;
+        v_gone := v_gone + 1;
+        PERFORM pg_notify('minutebook_inbox', v_item.head::text);
+    END LOOP;
+    RETURN v_gone;
+END
+$$;
+
+ALTER FUNCTION minutebook.inbox_purge_v1(p_ids text[]) OWNER TO minutebook_owner;
+
 -- Name: inbox_put_v1(text, text, text, text, integer, text, integer, bytea, bytea, integer); Type: FUNCTION; Schema: minutebook; Owner: minutebook_owner
 
 CREATE FUNCTION minutebook.inbox_put_v1(p_tenant text, p_channel text, p_recipient text, p_delivery_id text, p_part integer, p_codec text, p_version integer, p_body bytea, p_wrapped bytea, p_ttl_s integer) RETURNS text
@@ -4933,6 +4960,11 @@ GRANT ALL ON FUNCTION minutebook.inbox_expire_v1(p_limit integer, p_idle_s integ
 
 REVOKE ALL ON FUNCTION minutebook.inbox_open_v1(p_tenant text, p_recipient text) FROM PUBLIC;
 GRANT ALL ON FUNCTION minutebook.inbox_open_v1(p_tenant text, p_recipient text) TO minutebook_app;
+
+-- Name: FUNCTION inbox_purge_v1(p_ids text[]); Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+REVOKE ALL ON FUNCTION minutebook.inbox_purge_v1(p_ids text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION minutebook.inbox_purge_v1(p_ids text[]) TO minutebook_app;
 
 -- Name: FUNCTION inbox_put_v1(p_tenant text, p_channel text, p_recipient text, p_delivery_id text, p_part integer, p_codec text, p_version integer, p_body bytea, p_wrapped bytea, p_ttl_s integer); Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

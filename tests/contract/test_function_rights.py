@@ -55,6 +55,7 @@ CALLERS = {
     "inbox_open_v1": {"app"},
     "take_push_v1": {"app"},
     "inbox_put_v1": {"app"},
+    "inbox_purge_v1": {"app"},
     "inbox_expire_v1": {"app"},
     "forget_ends_v2": {"app"},
     "is_purge_whole": {"retention"},
@@ -91,6 +92,7 @@ DEFINERS = {
     "inbox_open_v1",
     "take_push_v1",
     "inbox_put_v1",
+    "inbox_purge_v1",
     "inbox_expire_v1",
     "forget_ends_v2",
     "is_purge_whole",
@@ -273,6 +275,7 @@ def test_law_6_what_is_beside_conversations_ignores_the_callers_names(any_databa
             (f"memory_write_v1({stream}, 1, 'acme', 'a', 'l', '', 'a', '{{}}')", "removed"),
             ("memories_expire_v1()", 0),
             ("inbox_expire_v1(10, 10)", 0),
+            ("inbox_purge_v1('{a}')", 0),
             ("inbox_put_v1('acme', 'inbox', 'human:ada', 'a', 1, 'web', 1, 'x', NULL, 9)", "unknown"),
         ):
             assert one(app, f"SELECT minutebook.{call}") == answer, call

@@ -12,6 +12,7 @@ import pytest
 from delivery_desk import PAYLOAD_KEY, Desk
 from inboxes import acknowledge, at_desk, deliver, following, inbox, items, wish
 from live_server import LiveServer, until
+from minutebook.commands.deliveries.keeping import Keeping
 from minutebook.domain.channels.messages import Address
 from minutebook.infra.postgres.inbox import PostgresInbox
 from talks import ask, say, start
@@ -204,6 +205,30 @@ def test_what_is_purged_goes_and_viewers_are_told(boxes: LiveServer, pia: Person
         return False, ""
 
     assert at_desk(boxes, again) == (True, "already_ended")
+
+
+def test_what_is_purged_after_its_stream_was_sealed_goes_too(boxes: LiveServer, pia: Person) -> None:
+    one, two = deliver(boxes, *(wish(pia.talk, 1, text, to=pia.who) for text in ("canary-88f3", "stays")))
+    with boxes.sql() as connection:
+        connection.execute("UPDATE minutebook.deliveries SET seal_at = clock_timestamp() WHERE id = %s", (one,))
+
+    async def keep(desk: Desk, _: PostgresInbox) -> int:
+        return (await Keeping(desk.board, desk.payloads, desk.store, desk.bulk).run()).sealed
+
+    assert at_desk(boxes, keep) == 1
+    operator = boxes.client("human:oscar", "agents-operator")
+    with following(pia.client) as stream:
+        items(stream, 2)
+        purged = operator.post(f"/v1/ops/deliveries/{one}/purge", json={"reason": "wrong_person"})
+        assert purged.status_code == 202, purged.text
+        assert [row["deliveryId"] for row in inbox(pia.client)["items"]] == [two]
+        (revoked,) = items(stream, 1)
+        assert (revoked.event, revoked.json["deliveryId"]) == ("revoked", one)
+    with boxes.sql() as connection:
+        kept = connection.execute(
+            "SELECT i.body, i.wrapped FROM minutebook.inbox_items i WHERE i.delivery_id = %s", (one,)
+        ).fetchall()
+    assert kept == [(None, None)]
 
 
 def test_erased_words_go_from_the_inbox(boxes: LiveServer, pia: Person) -> None:

@@ -78,6 +78,32 @@ REVOKE ALL ON FUNCTION minutebook.inbox_put_v1(text, text, text, text, integer, 
 GRANT EXECUTE ON FUNCTION minutebook.inbox_put_v1(text, text, text, text, integer, text, integer, bytea, bytea, integer)
     TO minutebook_app;
 
+-- Takes the words of deliveries out of inboxes, as 57_note_inbox.sql does where the log says so: of those whose stream is
+-- sealed it says nothing any more. Answers how many parts there were.
+CREATE OR REPLACE FUNCTION minutebook.inbox_purge_v1(p_ids text[]) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_item record;
+    v_last bigint;
+    v_gone bigint := 0;
+BEGIN
+    FOR v_item IN
+        SELECT i.key, i.head FROM minutebook.inbox_items i
+        WHERE i.delivery_id = ANY (p_ids) AND i.revoked_at IS NULL ORDER BY i.head, i.cursor
+    LOOP
+        UPDATE minutebook.inbox_heads h SET last = h.last + 1 WHERE h.id = v_item.head RETURNING h.last INTO v_last;
+        UPDATE minutebook.inbox_items i SET cursor = v_last, body = NULL, wrapped = NULL, revoked_at = clock_timestamp()
+        WHERE i.key = v_item.key AND i.revoked_at IS NULL;
+        v_gone := v_gone + 1;
+        PERFORM pg_notify('minutebook_inbox', v_item.head::text);
+    END LOOP;
+    RETURN v_gone;
+END
+$$;
+ALTER FUNCTION minutebook.inbox_purge_v1(text[]) OWNER TO minutebook_owner;
+REVOKE ALL ON FUNCTION minutebook.inbox_purge_v1(text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION minutebook.inbox_purge_v1(text[]) TO minutebook_app;
+
 -- At most p_limit items whose time is over go, then the rows of recipients who have none and got none for p_idle_s. Answers
 -- how many items went.
 CREATE OR REPLACE FUNCTION minutebook.inbox_expire_v1(p_limit integer, p_idle_s integer) RETURNS bigint
