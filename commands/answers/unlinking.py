@@ -9,7 +9,7 @@ from .ports import Continuations, Recipients
 
 BATCH = 100
 MAX_CANCELLED = 10_000
-"""Of one call; the process that follows accounts takes the rest."""
+"""Of one call. What is left of more meets the permit at its send, which finds the end with another account."""
 
 UNLINK = "unlink"
 
