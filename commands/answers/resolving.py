@@ -112,8 +112,13 @@ class Resolver:
         try:
             await self.one(answer)
         except MinutebookError as error:
-            log.warning("an answer waits", answer=answer.id, code=error.code)
-            await self._means.table.later(answer.id, AGAIN_S)
+            await self._wait(answer, error.code)
+        except Exception as error:  # noqa: BLE001 - a defect in one answer must not stop the others
+            await self._wait(answer, type(error).__name__)
+
+    async def _wait(self, answer: OpenAnswer, why: str) -> None:
+        log.warning("an answer waits", answer=answer.id, code=why)
+        await self._means.table.later(answer.id, AGAIN_S)
 
     async def one(self, answer: OpenAnswer) -> None:
         """Resolve, record, plan; what of that is done already is not done again. Raises Unavailable."""

@@ -99,6 +99,27 @@ async def test_of_many_workers_one_records_and_nothing_is_planned_twice(database
 
 
 @in_loop
+async def test_an_answer_that_meets_a_defect_holds_up_no_other(database: Any) -> None:
+    async with answer_desk(database) as made:
+        await made.speak("mail", "1")
+        for text in ("one", "two"):
+            await made.say(text, ACTIVE)
+        met: list[str] = []
+
+        async def defect(point: str) -> None:
+            if point == "recorded" and not met:
+                met.append(point)
+                raise LookupError(point)
+
+        assert await made.resolver(defect).drain()
+        assert (len(await made.plans()), rows(database)) == (1, 1)
+        with database.connect("postgres") as superuser:
+            superuser.execute("UPDATE minutebook.answers SET due_at = clock_timestamp()")
+        assert await made.resolver().drain()
+        assert (len(await made.plans()), rows(database)) == (2, 0)
+
+
+@in_loop
 async def test_a_message_that_comes_again_asks_for_nothing_more(database: Any) -> None:
     async with answer_desk(database) as made:
         talk = await made.talks.start()
