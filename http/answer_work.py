@@ -34,6 +34,7 @@ from ..infra.link_hashes import KeyedLinkHashes
 from ..infra.postgres.answer_table import PostgresAnswerTable, PostgresPushes
 from ..infra.postgres.conversation_log import PostgresConversationLog
 from ..infra.postgres.delivery_payloads import PostgresPayloads
+from ..infra.postgres.inbound_deletions import PostgresDeletions
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.sign_ins import PostgresSnapshots
 from ..infra.postgres.store import PostgresStore
@@ -130,6 +131,7 @@ def _resolving(
         access,
         ClearancePolicy(settings.clearance, settings.config_dir or settings.data_dir),
         PostgresSnapshots(pool),
+        PostgresDeletions(pool),
     )
     resolver = Resolver(
         Means(

@@ -11,6 +11,8 @@ from msgspec import Struct
 from ulid_transform import ulid_now
 
 from ..commands.answers.ports import Intake, Unlinking
+from ..commands.answers.withdrawing import Withdrawing
+from ..commands.channels.deleting import DeleteMeans, Deleting
 from ..commands.channels.doing import Doing, DoMeans, Runs
 from ..commands.channels.inbound import InboundMeans, Receiving
 from ..commands.channels.inbound_ports import Claims
@@ -34,6 +36,7 @@ from ..infra.inbound_hashes import KeyedInboundHashes
 from ..infra.jobs.connector import jobs_pool
 from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.postgres.delivery_payloads import PostgresPayloads
+from ..infra.postgres.inbound_deletions import PostgresDeletions
 from ..infra.postgres.inbound_rows import PostgresInboundRows, PostgresSessionRows
 from ..infra.postgres.pool import Pool
 from ..infra.postgres.store import PostgresStore
@@ -86,6 +89,8 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
     ends, conversations = ends_of(settings, pool), process.conversations
     sessions = Sessions(PostgresSessionRows(pool), hashes, conversations)
     verbs = Verbs(VerbMeans(linking, ends, sessions, conversations, notices, unlinked))
+    rows, notes = PostgresInboundRows(pool), Notes(store, now, ulid_now)
+    answers = Withdrawing(store, DeliveryHashes(process.server_key), notes)
     callables = AllowCallables(rules, settings.config_dir or settings.data_dir)
     return Receiving(
         InboundMeans(
@@ -93,14 +98,15 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
             rules,
             _decoy(),
             store,
-            PostgresInboundRows(pool),
+            rows,
             hashes,
             linking,
             Judge(JudgeMeans(linking, ends, process.claims, callables)),
             sessions,
             conversations,
             Doing(DoMeans(process.intake, ends, sessions, verbs, notices, process.runs, now)),
-            Notes(store, now, ulid_now),
+            Deleting(DeleteMeans(rows, PostgresDeletions(pool), ends, conversations, answers)),
+            notes,
             InboundPace(),
             process.signals,
             now,

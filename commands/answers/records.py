@@ -10,17 +10,19 @@ from ...domain.conversations.signing import Keyring
 from ...domain.conversations.visibility import may_see
 from ...domain.errors import NotVisible
 from ...domain.principals import Caller, Principal
-from ..channels.inbound_ports import Claims
+from ..channels.inbound_ports import Claims, Deletions
 from ..conversations.access import Access
 from ..conversations.kind import conversation_kind
 from ..conversations.ports import Clearance, ConversationLog, Viewer
 
 
 class Records(Struct, frozen=True):
-    """user: the question. reply: None of a message that was not taken up."""
+    """user: the question. reply: None of a message that was not taken up. is_deleted: its sender deleted it on the
+    platform, and it is to be erased."""
 
     user: UserRecorded
     reply: ReplyRecorded | None
+    is_deleted: bool = False
 
     @property
     def classes(self) -> frozenset[str]:
@@ -29,18 +31,25 @@ class Records(Struct, frozen=True):
 
     @property
     def is_erased(self) -> bool:
-        """Whether the words of either are gone for good."""
-        return self.user.is_erased or (self.reply is not None and self.reply.is_erased)
+        """Whether the words of either are gone for good, or are to go."""
+        return self.is_deleted or self.user.is_erased or (self.reply is not None and self.reply.is_erased)
 
 
 class Transcripts:
     """Reads records. One per process."""
 
     def __init__(
-        self, log: ConversationLog, keyring: Keyring, access: Access, clearance: Clearance, claims: Claims
+        self,
+        log: ConversationLog,
+        keyring: Keyring,
+        access: Access,
+        clearance: Clearance,
+        claims: Claims,
+        deletions: Deletions,
     ) -> None:
         """claims: of people by their account, as they were verified last."""
         self._claims = claims
+        self._deletions = deletions
         self._log = log
         self._keyring = keyring
         self._access = access
@@ -57,9 +66,14 @@ class Transcripts:
         if not isinstance(user, UserRecorded) or user.id != envelope_id or user.asker is None:
             return None
         if reply_seq is None:
-            return Records(user, None) if user.status == "rejected" else None
+            return Records(user, None, await self._is_deleted(user)) if user.status == "rejected" else None
         reply = found[-1]
-        return Records(user, reply) if isinstance(reply, ReplyRecorded) and reply.turn == user.turn else None
+        if not isinstance(reply, ReplyRecorded) or reply.turn != user.turn:
+            return None
+        return Records(user, reply, await self._is_deleted(user))
+
+    async def _is_deleted(self, user: UserRecorded) -> bool:
+        return user.message_id is not UNSET and await self._deletions.is_wished(user.message_id)
 
     async def takes_part(self, asker: Identity, conversation_id: str) -> bool:
         """Whether somebody still has a place in a conversation. Raises Unavailable."""

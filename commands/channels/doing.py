@@ -15,6 +15,7 @@ from ...domain.principals import Caller
 from ..answers.ports import Intake, Origin
 from ..mailbox import Answer
 from . import wording
+from .deleting import turn_message
 from .ends import Ends
 from .inbound_ports import Known, Wishes
 from .sessions import Session, Sessions
@@ -136,7 +137,7 @@ class Doing:
         said, end = speaking.said, speaking.end
         command = SendTurn(
             text=said.text,
-            message_id=f"channel.{speaking.message}",
+            message_id=turn_message(speaking.message),
             background=wishes.background,
             response_target=wishes.target,
         )

@@ -23,8 +23,19 @@ from ..deliveries.noting import Notes
 from ..linking.handling import Linking
 from ..ports import Append, Creation, EventStore
 from ..signals import Signals
+from .deleting import PLATFORM, Deleting
 from .doing import Doing
-from .inbound_ports import STREAM, ChannelRules, InboundHashes, InboundRows, Known, Pace, Wishes
+from .inbound_ports import (
+    STREAM,
+    ChannelRules,
+    Finished,
+    InboundHashes,
+    InboundRows,
+    Known,
+    Pace,
+    Seen,
+    Wishes,
+)
 from .judging import Judge, Judged
 from .ports import Channel, Echoed, NotAuthentic, Proof, RawRequest, Receipt
 from .sessions import Sessions
@@ -70,6 +81,7 @@ class InboundMeans(Struct, frozen=True):
     sessions: Sessions
     conversations: Conversations
     doing: Doing
+    deleting: Deleting
     notes: Notes
     pace: Pace
     signals: Signals
@@ -128,7 +140,7 @@ class Receiving:
     async def _receipts(self, channel: Channel, receipts: Sequence[Receipt], signature: str | None) -> Taken:
         """Forward only, so that what is taken twice is applied once: the signature is spent behind it."""
         means = self._means
-        if signature is not None and (await means.rows.look(channel.tenant, channel.name, "", signature))[1]:
+        if signature is not None and (await means.rows.look(channel.tenant, channel.name, "", signature)).is_spent:
             raise NotAuthentic
         applied = 0
         for start in range(0, len(receipts), RECEIPTS_AT_ONCE):
@@ -139,9 +151,10 @@ class Receiving:
     async def _message(self, channel: Channel, said: Inbound, signature: str | None) -> Taken:
         means, rules = self._means, self._means.rules[channel.name]
         message = long_id(means.hashes.message(rules.tenant, channel.name, said.message_id))
-        wishes = wishes_of(said)
-        known, is_spent = await means.rows.look(rules.tenant, channel.name, message, signature)
-        if is_spent:
+        wishes, deleters = wishes_of(said), self._deleters(rules, said) if said.deletes is UNSET else ()
+        seen = await means.rows.look(rules.tenant, channel.name, message, signature, deleters)
+        known = seen.known
+        if seen.is_spent:
             raise NotAuthentic
         if known is not None and known.is_done:
             await self._finish(channel, message, signature)
@@ -157,44 +170,64 @@ class Receiving:
         correlation_id = means.new_id() if known is None else known.correlation_id
         speaking = await means.judge.speaking(rules, said, message, correlation_id)
         if known is None:
-            known = await self._decided(speaking)
+            known = await self._decided(speaking, seen, deleters)
         await means.passed("recorded")
-        continuation = await means.doing.do(speaking, known, wishes)
+        continuation = await self._acted(speaking, known, wishes)
         await means.passed("acted")
-        is_first = await self._finish(channel, message, signature)
+        done = await self._finish(channel, message, signature, deleters)
+        if done.is_deleted:
+            await means.deleting.undo(rules.tenant, channel.name, known)
         await means.passed("spent")
-        return Taken(known.correlation_id, known.outcome, not is_first, continuation)
+        return Taken(known.correlation_id, _told(known), not done.is_first, continuation)
+
+    def _deleters(self, rules: ChannelRules, said: Inbound) -> tuple[str, str]:
+        """Whose deletion of a message counts: its sender's, and the platform's own word. Keyed hashes."""
+        native, channel = self._means.hashes.native, said.sender.channel
+        return native(rules.tenant, channel, said.sender.native_id), native(rules.tenant, channel, PLATFORM)
+
+    async def _acted(self, speaking: Speaking, known: Known, wishes: Wishes) -> Mapping[str, Any] | UnsetType:
+        """The effect of a decided message; none where it was deleted by the time that it was looked at again."""
+        means, rules, said = self._means, speaking.rules, speaking.said
+        if said.deletes is not UNSET:
+            by, platform = self._deleters(rules, said)
+            message = self._deleted(rules, said)
+            await means.deleting.delete(rules.tenant, said.sender.channel, str(message), by=by, platform=platform)
+            return UNSET
+        return UNSET if known.is_deleted else await means.doing.do(speaking, known, wishes)
 
     async def _overtaken(self, channel: Channel, known: Known, signature: str | None) -> Taken:
         """A word that a crash has left undone, perhaps, does not take back what its sender has said since."""
-        is_first = await self._finish(channel, known.id, signature)
-        return Taken(known.correlation_id, known.outcome, not is_first)
+        done = await self._finish(channel, known.id, signature)
+        return Taken(known.correlation_id, _told(known), not done.is_first)
 
     async def _again(self, rules: ChannelRules, said: Inbound, known: Known, wishes: Wishes) -> Taken:
         """What is told of a message that has had its effect; the handle of its background run is the same one."""
         continuation: Mapping[str, Any] | UnsetType = UNSET
+        if known.is_deleted:
+            await self._means.deleting.undo(rules.tenant, said.sender.channel, known)
+            return Taken(known.correlation_id, known.outcome, True)
         is_turn = known.conversation_id is not UNSET and (wishes.background or rules.background)
         if known.outcome == "accepted" and (is_turn or said.continuation is not UNSET):
             speaking = await self._means.judge.speaking(rules, said, known.id, known.correlation_id)
             continuation = await self._means.doing.handle_again(speaking, known, wishes)
         return Taken(known.correlation_id, known.outcome, True, continuation)
 
-    async def _finish(self, channel: Channel, message: str | None, signature: str | None) -> bool:
-        """Whether nobody else was quicker with the same message. Raises NotAuthentic where somebody was with the same
+    async def _finish(
+        self, channel: Channel, message: str | None, signature: str | None, deleters: Sequence[str] = ()
+    ) -> Finished:
+        """is_first: nobody else was quicker with the same message. Raises NotAuthentic where somebody was with the same
         signature."""
-        is_unspent, is_first = await self._means.rows.finish(channel.tenant, channel.name, message, signature)
-        if not is_unspent:
+        done = await self._means.rows.finish(channel.tenant, channel.name, message, signature, deleters)
+        if not done.is_unspent:
             raise NotAuthentic
-        return is_first
+        return done
 
-    async def _decided(self, speaking: Speaking) -> Known:
+    async def _decided(self, speaking: Speaking, seen: Seen, deleters: Sequence[str]) -> Known:
         """Decide, once and for all who bring the same message at the same time."""
         means, rules, said = self._means, speaking.rules, speaking.said
-        judged = Judged("ignored", "not_addressed")
-        if is_addressed(said, rules.accept):
-            judged = await means.judge.judge(speaking)
+        judged = await self._judged(speaking, seen)
         conversation: str | UnsetType = UNSET
-        if judged.outcome == "accepted" and said.verb is None:
+        if judged.outcome == "accepted" and said.verb is None and said.deletes is UNSET:
             found = await self._conversation(speaking)
             conversation, judged = (UNSET, Judged("denied", "no_conversation")) if found is None else (found, judged)
         await means.passed("judged")
@@ -211,6 +244,7 @@ class Receiving:
             said.verb or UNSET,
             conversation,
             judged.details or UNSET,
+            self._deleted(rules, said),
         )
         rows = rows_of(decided(event), means.new_id).rows
         creation = Creation(INBOUND, rules.tenant, means.days)
@@ -219,10 +253,24 @@ class Receiving:
         if outcome.kind == "appended":
             said_of, correlation_id = (said.sender.channel, judged.outcome, judged.reason), speaking.correlation_id
             means.signals.tell("authz_decision", *said_of, correlation_id=correlation_id)
-        known, _ = await means.rows.look(rules.tenant, said.sender.channel, speaking.message, None)
+        known = (await means.rows.look(rules.tenant, said.sender.channel, speaking.message, None, deleters)).known
         if known is None:
             raise Unavailable("The message was not stored; send it again.")
         return known
+
+    async def _judged(self, speaking: Speaking, seen: Seen) -> Judged:
+        said, rules = speaking.said, speaking.rules
+        if not is_addressed(said, rules.accept):
+            return Judged("ignored", "not_addressed")
+        if seen.is_deleted:
+            return Judged("ignored", "deleted")
+        return await self._means.judge.judge(speaking)
+
+    def _deleted(self, rules: ChannelRules, said: Inbound) -> str | UnsetType:
+        """Id of the message that a deletion is of."""
+        if said.deletes is UNSET:
+            return UNSET
+        return long_id(self._means.hashes.message(rules.tenant, said.sender.channel, said.deletes))
 
     async def _conversation(self, speaking: Speaking) -> str | None:
         """Where the turn goes; None for one that a webhook names and its sender does not see, or that is closed."""
@@ -237,6 +285,11 @@ class Receiving:
         except NotVisible:
             return None
         return None if looked.conversation.state == "closed" else said.conversation
+
+
+def _told(known: Known) -> InboundOutcome:
+    """What became of a message that was not done yet: one that is deleted comes to nothing."""
+    return "ignored" if known.is_deleted else known.outcome
 
 
 def wishes_of(said: Inbound) -> Wishes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -34,7 +34,8 @@ class ChannelRules(Struct, frozen=True):
 
 class Known(Struct, frozen=True):
     """A message that was decided before. correlation_id: what its sender was told as its id. account: isolation key of
-    its sender then. is_done: its effect is there."""
+    its sender then, native: keyed hash of their id. is_done: its effect is there. is_deleted: its deletion was recorded
+    by then."""
 
     id: str
     outcome: InboundOutcome
@@ -42,6 +43,32 @@ class Known(Struct, frozen=True):
     account: str
     conversation_id: str | UnsetType = UNSET
     is_done: bool = False
+    native: str = ""
+    is_deleted: bool = False
+
+
+class Seen(NamedTuple):
+    """What is known of a message as it comes. is_spent: the signature has had its effect. is_deleted: a deletion of it
+    was recorded, be it known or not."""
+
+    known: Known | None
+    is_spent: bool
+    is_deleted: bool = False
+
+
+class Finished(NamedTuple):
+    """is_unspent: the signature was. is_first: the message was not done. is_deleted: as in Seen, behind the effect."""
+
+    is_unspent: bool
+    is_first: bool
+    is_deleted: bool = False
+
+
+class Spot(NamedTuple):
+    """A conversation where the turn of a message may be. owner: a principal as text."""
+
+    conversation_id: str
+    owner: str
 
 
 class Wishes(Struct, frozen=True):
@@ -54,17 +81,40 @@ class Wishes(Struct, frozen=True):
 class InboundRows(Protocol):
     """Messages and spent proofs. Every method raises Unavailable."""
 
-    async def look(self, tenant: str, channel: str, message: str, signature: str | None) -> tuple[Known | None, bool]:
-        """What is known of a message, and whether the signature has had its effect."""
+    async def look(
+        self, tenant: str, channel: str, message: str, signature: str | None, deleters: Sequence[str] = ()
+    ) -> Seen:
+        """What is known of a message. deleters: keyed hashes of those whose deletion of it counts."""
         ...
 
     async def is_overtaken(self, message: str, verbs: Collection[Verb]) -> bool:
         """Whether the same end has said one of these verbs after that message, and it is done."""
         ...
 
-    async def finish(self, tenant: str, channel: str, message: str | None, signature: str | None) -> tuple[bool, bool]:
-        """Spend the signature and mark the message done, both or neither: whether the signature was unspent, and
-        whether the message was not done. An unspent one of a message that is done is spent all the same."""
+    async def finish(
+        self, tenant: str, channel: str, message: str | None, signature: str | None, deleters: Sequence[str] = ()
+    ) -> Finished:
+        """Spend the signature and mark the message done, both or neither. An unspent one of a message that is done is
+        spent all the same."""
+        ...
+
+
+class Deletions(Protocol):
+    """Wishes to erase the turns of messages that their senders deleted. Every method raises Unavailable."""
+
+    async def spots(self, conversation_id: str, handle: str) -> list[Spot]:
+        """That conversation, and those that its owner began with the handle; none that is gone."""
+        ...
+
+    async def wish(
+        self, tenant: str, channel: str, message: str, message_id: str, conversations: Sequence[str]
+    ) -> None:
+        """Keep the wish for each. message: id of the one that is gone, message_id: that of its turn. The same again
+        changes nothing."""
+        ...
+
+    async def is_wished(self, message_id: str) -> bool:
+        """Whether the turn with that message id is to be erased."""
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from ...domain.channels.allowlist import Asked, Verdict, judge
 from ...domain.channels.authorize import Allowed, Denied, LinkRequired, Outcome, authorize
@@ -67,8 +67,10 @@ class Judge:
         return Speaking(rules, said, message, correlation_id, end, own, is_linked, claims, caller)
 
     async def judge(self, speaking: Speaking) -> Judged:
-        """What the message comes to by the rules of its channel."""
+        """What the message comes to by the rules of its channel. Whoever deletes need not be allowed to speak."""
         said = speaking.said
+        if said.deletes is not UNSET:
+            return Judged("accepted", "allowed")
         match await self._outcome(speaking):
             case Allowed():
                 return _of_words(said)

@@ -99,6 +99,7 @@ class Channel(Protocol):
 
     def parse(self, request: RawRequest) -> Inbound | Echoed | Sequence[Receipt] | None:
         """What a verified request says; None for what is of no use to us (an edit, a bot, a joined chat).
+        A deletion is an Inbound, where the platform tells of any.
         Raises Invalid for a body that is not of the platform's shape (webhooks answer 422; others ignore it)."""
         ...
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from ...domain.conversations.erasing import WITH_WORDS, what_stays
-from ...domain.conversations.events import ReplyRecorded, SummaryRecorded, UserRecorded
+from ...domain.conversations.events import EnvelopeReceived, ReplyRecorded, SummaryRecorded, UserRecorded
 from ...domain.conversations.signing import Keyring, execution_id
 from ..ports import EventStore, StoredEvent
 from ..streams import PAGE
@@ -26,6 +26,33 @@ class Piece(Struct, frozen=True):
     stream: str
     seq: int
     left: str
+
+
+class Message(Struct, frozen=True):
+    """Where a conversation has a message. ords: of its records. waits: it was received, and is no record yet."""
+
+    ords: tuple[int, ...]
+    waits: bool
+
+
+async def message_of(store: EventStore, keyring: Keyring, conversation_id: str, message_id: str) -> Message | None:
+    """Where a message is, whoever sent it: two people may have given the same id. None where there is no such
+    conversation any more. Reads the whole conversation. Raises Unavailable."""
+    head = await store.head(stream_of(conversation_id))
+    if head is None:
+        return None
+    verifier = conversation_kind(keyring, conversation_id).verifier
+    received: set[str] = set()
+    recorded: dict[int, str] = {}
+    async for event in _with_words(store, head.id):
+        match verifier.decode(event):
+            case EnvelopeReceived(kind="user") as each if each.message_id == message_id:
+                received.add(each.id)
+            case UserRecorded() as each if each.message_id == message_id:
+                recorded[each.ord] = str(each.id)
+            case _:
+                pass
+    return Message(tuple(sorted(recorded)), not received <= set(recorded.values()))
 
 
 async def pieces_of(

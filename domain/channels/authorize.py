@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from .allowlist import Verdict
 from .messages import Inbound
@@ -53,8 +53,9 @@ def authorize(before: Verdict, after: Verdict | None, *, require_link: bool, is_
 
 
 def is_addressed(inbound: Inbound, accept: AcceptInGroup) -> bool:
-    """Whether a message is meant for the agent: in a group only where the settings say that it is."""
-    if not inbound.place.is_group:
+    """Whether a message is meant for the agent: in a group only where the settings say that it is. A deletion always
+    is: it may be of one that was."""
+    if not inbound.place.is_group or inbound.deletes is not UNSET:
         return True
     is_command = inbound.verb is not None
     match accept:

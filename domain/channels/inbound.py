@@ -18,9 +18,9 @@ from .messages import Verb
 
 InboundOutcome = Literal["accepted", "ignored", "link_required", "denied"]
 
-InboundReason = Literal[DenyReason, "allowed", "no_link", "empty", "too_long", "no_conversation"]
+InboundReason = Literal[DenyReason, "allowed", "no_link", "empty", "too_long", "no_conversation", "deleted"]
 """no_link: only linked ends may talk there. empty, too_long: no text that a turn may have. no_conversation: a webhook
-named one that its sender does not see, whether or not there is one."""
+named one that its sender does not see, whether or not there is one. deleted: it was deleted before it came."""
 
 
 class InboundDecided(Event, frozen=True, omit_defaults=True):
@@ -28,7 +28,8 @@ class InboundDecided(Event, frozen=True, omit_defaults=True):
 
     inbound_id: of the stream. native: keyed hash of the sender's id. account: their isolation key then. conversation:
     where the turn goes, of an accepted one without a verb. is_group: said in a shared chat. details: of a denial, what
-    the allowlist said in each phase, such as `before abstain, after none`; nobody is told.
+    the allowlist said in each phase, such as `before abstain, after none`; nobody is told. deletes: of a deletion, the
+    inbound_id of the message that is gone, whether or not it ever comes.
     """
 
     type: ClassVar[str] = "inbound_decided"
@@ -44,6 +45,7 @@ class InboundDecided(Event, frozen=True, omit_defaults=True):
     verb: Verb | UnsetType = UNSET
     conversation: str | UnsetType = UNSET
     details: str | UnsetType = UNSET
+    deletes: str | UnsetType = UNSET
 
 
 INBOUND_EVENTS: Registry[InboundDecided] = Registry((InboundDecided,))

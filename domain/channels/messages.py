@@ -43,6 +43,9 @@ class Inbound(Struct, frozen=True):
     background, response_target: of webhooks alone, not checked yet; in JSON shapes of http.md. continuation: token of
     the background turn that a /status or /cancel is about. display: what the sender may be shown as to people, as they
     or the platform chose it; it proves nothing.
+
+    deletes: it is no message, but says that the one with that message_id is gone; then the sender is who wrote that
+    one, with an empty native_id where the platform itself says so.
     """
 
     sender: ChannelIdentity
@@ -57,6 +60,7 @@ class Inbound(Struct, frozen=True):
     background: bool = False
     response_target: Mapping[str, Any] | UnsetType = UNSET
     display: str = ""
+    deletes: str | UnsetType = UNSET
 
 
 class Outgoing(Struct, frozen=True):

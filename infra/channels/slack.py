@@ -41,6 +41,9 @@ FORM = "application/x-www-form-urlencoded"
 SUBTYPES = frozenset({"thread_broadcast", "file_share", "me_message"})
 """Messages that people wrote, though they have a subtype."""
 
+DELETED, CHANGED, TOMBSTONE = "message_deleted", "message_changed", "tombstone"
+"""Subtypes. A message with answers in its thread is changed into a tombstone when it goes; other changes are edits."""
+
 AGAIN = frozenset(
     {"fatal_error", "internal_error", "request_timeout", "service_unavailable", "message_limit_exceeded"}
     | {"ratelimited", "rate_limited", "team_added_to_org"}
@@ -56,6 +59,16 @@ _MASS = re.compile(r"@(?=(?:here|channel|everyone|group)\b)", re.IGNORECASE)
 _REF = re.compile(r"<([^<>|]*)(?:\|([^<>]*))?>")
 
 
+class _Other(msgspec.Struct):
+    """A message that an event is about."""
+
+    user: str | None = None
+    ts: str | None = None
+    thread_ts: str | None = None
+    subtype: str | None = None
+    bot_id: str | None = None
+
+
 class _Event(msgspec.Struct):
     type: str
     user: str | UnsetType = UNSET
@@ -67,6 +80,9 @@ class _Event(msgspec.Struct):
     subtype: str | None = None
     bot_id: str | None = None
     hidden: bool = False
+    deleted_ts: str | UnsetType = UNSET
+    message: _Other | UnsetType = UNSET
+    previous_message: _Other | UnsetType = UNSET
 
 
 class _Authorization(msgspec.Struct):
@@ -134,7 +150,8 @@ class SlackChannel(Caller):
         return Proof(digest(self.name, expected), at)
 
     def parse(self, request: RawRequest) -> Inbound | Echoed | Sequence[Receipt] | None:
-        """See Channel: messages and mentions of people, and slash commands that are verbs of ours."""
+        """See Channel: messages and mentions of people, their deletions, and slash commands that are verbs of ours.
+        Edits are none: what was said to an agent is said."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM:
             return self._command(request.body)
         said = shaped(decoded(request.body), _Envelope)
@@ -143,7 +160,9 @@ class SlackChannel(Caller):
         event = said.event
         if said.type != "event_callback" or isinstance(event, UnsetType) or not self._is_here(said.team_id):
             return None
-        return self._message(event, self._bot_of(said))
+        bot = self._bot_of(said)
+        ts = _deleted(event)
+        return self._message(event, bot) if ts is None else self._deletion(event, ts, bot)
 
     def _is_here(self, team: str | UnsetType) -> bool:
         return self._settings.workspace in (None, team)
@@ -174,6 +193,22 @@ class SlackChannel(Caller):
             argument=said.argument if said else "",
             is_mention=is_direct or is_mention,
             display=str(event.user),
+        )
+
+    def _deletion(self, event: _Event, ts: str, bot: str | None) -> Inbound | None:
+        """Whoever deleted it: Slack says whose message it was, most of the time."""
+        was = event.previous_message if isinstance(event.previous_message, _Other) else _Other()
+        is_ours = was.bot_id is not None or (bot is not None and was.user == bot)
+        if not isinstance(event.channel, str) or is_ours:
+            return None
+        message_id = f"{event.channel}:{ts}"
+        is_direct = event.channel_type == "im" or event.channel.startswith("D")
+        return Inbound(
+            sender=ChannelIdentity(self.tenant, self.name, was.user or ""),
+            place=Place(event.channel, was.thread_ts or UNSET, not is_direct),
+            message_id=f"deleted:{message_id}",
+            text="",
+            deletes=message_id,
         )
 
     def _command(self, body: bytes) -> Inbound | None:
@@ -221,6 +256,17 @@ class SlackChannel(Caller):
         url = f"{self._settings.service_url}/chat.postMessage"
         answer = await self.post_json(chat, url, body, timeout_s, headers)
         return answer if isinstance(answer, Pushed) else _outcome(answer)
+
+
+def _deleted(event: _Event) -> str | None:
+    """The `ts` of the message that an event says is gone."""
+    if event.type != "message":
+        return None
+    if event.subtype == DELETED and isinstance(event.deleted_ts, str):
+        return event.deleted_ts
+    now = event.message
+    is_tombstone = event.subtype == CHANGED and isinstance(now, _Other) and now.subtype == TOMBSTONE
+    return now.ts if is_tombstone and isinstance(now, _Other) else None
 
 
 def escaped(text: str) -> str:

@@ -33,6 +33,9 @@ MAX_RECEIPTS = 1000
 MAX_SIGNATURES = 16
 """Of one header; more is nobody's key rotation."""
 
+ALONE = ("text", "command", "conversation", "continuation", "background", "response_target")
+"""Fields that a deletion has none of."""
+
 Short = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
@@ -45,6 +48,7 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     continuation: Short | UnsetType = UNSET
     background: bool | UnsetType = UNSET
     response_target: dict[str, Any] | UnsetType = UNSET
+    deletes: Short | UnsetType = UNSET
 
 
 class _Receipt(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,7 +103,8 @@ class WebhookChannel(Caller):
         return Proof(digest(self.name, expected), at)
 
     def parse(self, request: RawRequest) -> Inbound | Echoed | Sequence[Receipt] | None:
-        """See Channel: a message of http.md, or receipts."""
+        """See Channel: a message of http.md, a deletion, or receipts. The same messageId with another text is no edit,
+        but the same message again."""
         value = decoded(request.body)
         if "receipts" in value:
             return [Receipt(each.key, each.state, each.at) for each in shaped(value, _Receipts).receipts]
@@ -107,6 +112,8 @@ class WebhookChannel(Caller):
 
     def _message(self, said: _Message) -> Inbound:
         native_id = canonical_name(said.sender, "$.from")
+        if isinstance(said.deletes, str):
+            return self._deletion(said, native_id, said.deletes)
         text, verb = _said(said)
         return Inbound(
             sender=ChannelIdentity(self.tenant, self.name, native_id),
@@ -122,6 +129,15 @@ class WebhookChannel(Caller):
             response_target=said.response_target,
             display=native_id,
         )
+
+    def _deletion(self, said: _Message, native_id: str, deletes: str) -> Inbound:
+        for name in ALONE:
+            if not isinstance(getattr(said, name), UnsetType):
+                raise Invalid.at("$.deletes", "goes with from and messageId alone")
+        if deletes == said.message_id:
+            raise Invalid.at("$.deletes", "must name another message")
+        sender = ChannelIdentity(self.tenant, self.name, native_id)
+        return Inbound(sender, Place(native_id), said.message_id, "", deletes=deletes)
 
     def render(self, outgoing: Outgoing) -> tuple[Mapping[str, Any], ...]:
         """See Channel. JSON has no markup; label and kind stand beside the text, and are not in it."""

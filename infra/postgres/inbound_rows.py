@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import psycopg
 from msgspec import UNSET
 from psycopg_pool import AsyncConnectionPool
 
-from ...commands.channels.inbound_ports import Known
+from ...commands.channels.inbound_ports import Finished, Known, Seen
 from ...domain.channels.messages import Verb
 from .reads import fetch
 
-_LOOK = """
+# A deletion counts from its event on, whether or not it is done.
+_DELETED = """EXISTS (SELECT FROM minutebook.inbound_messages d
+    JOIN minutebook.events o ON o.stream_id = d.stream_id AND o.seq = 1
+    WHERE d.deletes = %(message)s::text AND d.tenant = %(tenant)s AND d.channel = %(channel)s
+      AND o.payload ->> 'native' = ANY (%(deleters)s::text[]))"""
+_LOOK = f"""
 SELECT m.id, m.outcome, m.correlation_id, m.conversation_id, m.done_at IS NOT NULL,
-    (SELECT e.payload ->> 'account' FROM minutebook.events e WHERE e.stream_id = m.stream_id AND e.seq = 1),
+    e.payload ->> 'account', e.payload ->> 'native', {_DELETED},
     EXISTS (SELECT FROM minutebook.inbound_signatures s
             WHERE s.tenant = %(tenant)s AND s.channel = %(channel)s AND s.signature = %(signature)s)
 FROM (SELECT 1) one LEFT JOIN minutebook.inbound_messages m
     ON m.id = %(message)s AND m.tenant = %(tenant)s AND m.channel = %(channel)s
-"""
+LEFT JOIN minutebook.events e ON e.stream_id = m.stream_id AND e.seq = 1
+"""  # noqa: S608 - constants only
 _OVERTAKEN = """
 SELECT EXISTS (
     SELECT FROM minutebook.inbound_messages m
@@ -32,7 +38,7 @@ SELECT EXISTS (
 """
 # One statement is one transaction: a proof is spent with the effect that it had, or not at all. Who comes second with
 # the same proof waits for the first one's row, finds it taken, and must not mark anything.
-_FINISH = """
+_FINISH = f"""
 WITH spent AS (
     INSERT INTO minutebook.inbound_signatures (tenant, channel, signature)
     SELECT %(tenant)s, %(channel)s, %(signature)s::text WHERE %(signature)s::text IS NOT NULL
@@ -41,8 +47,8 @@ is_unspent AS (SELECT %(signature)s::text IS NULL OR EXISTS (SELECT FROM spent) 
 done AS (
     UPDATE minutebook.inbound_messages m SET done_at = clock_timestamp() FROM is_unspent u
     WHERE u.yes AND m.id = %(message)s::text AND m.tenant = %(tenant)s AND m.done_at IS NULL RETURNING true)
-SELECT u.yes, EXISTS (SELECT FROM done) FROM is_unspent u
-"""
+SELECT u.yes, EXISTS (SELECT FROM done), {_DELETED} FROM is_unspent u
+"""  # noqa: S608 - constants only
 _BEGIN = """
 INSERT INTO minutebook.channel_sessions AS s (tenant, scope, handle) VALUES (%s, %s, %s)
 ON CONFLICT ON CONSTRAINT channel_sessions_pkey DO UPDATE SET used_at = clock_timestamp()
@@ -74,26 +80,32 @@ class PostgresInboundRows:
     def __init__(self, pool: Connections) -> None:
         self._pool = pool
 
-    async def look(self, tenant: str, channel: str, message: str, signature: str | None) -> tuple[Known | None, bool]:
+    async def look(
+        self, tenant: str, channel: str, message: str, signature: str | None, deleters: Sequence[str] = ()
+    ) -> Seen:
         """See InboundRows.look."""
         about = {"tenant": tenant, "channel": channel, "message": message, "signature": signature}
-        ((id_, outcome, correlation_id, conversation_id, is_done, account, is_spent),) = await fetch(
-            self._pool, _LOOK, about
-        )
+        (row,) = await fetch(self._pool, _LOOK, {**about, "deleters": list(deleters)})
+        id_, outcome, correlation_id, conversation_id, is_done, account, native, is_deleted, is_spent = row
         if id_ is None:
-            return None, is_spent
+            return Seen(None, is_spent, is_deleted)
         conversation = UNSET if conversation_id is None else conversation_id
-        return Known(id_, outcome, correlation_id, account or "", conversation, is_done), is_spent
+        known = Known(
+            id_, outcome, correlation_id, account or "", conversation, is_done, native or "", is_deleted=is_deleted
+        )
+        return Seen(known, is_spent, is_deleted)
 
     async def is_overtaken(self, message: str, verbs: Collection[Verb]) -> bool:
         """See InboundRows.is_overtaken."""
         return (await fetch(self._pool, _OVERTAKEN, (message, list(verbs))))[0][0]
 
-    async def finish(self, tenant: str, channel: str, message: str | None, signature: str | None) -> tuple[bool, bool]:
+    async def finish(
+        self, tenant: str, channel: str, message: str | None, signature: str | None, deleters: Sequence[str] = ()
+    ) -> Finished:
         """See InboundRows.finish."""
         about = {"tenant": tenant, "channel": channel, "message": message, "signature": signature}
-        ((is_unspent, is_first),) = await fetch(self._pool, _FINISH, about)
-        return is_unspent, is_first
+        (row,) = await fetch(self._pool, _FINISH, {**about, "deleters": list(deleters)})
+        return Finished(*row)
 
 
 class PostgresSessionRows:

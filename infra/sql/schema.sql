@@ -1994,9 +1994,9 @@ BEGIN
         RETURN NULL;
     END IF;
     INSERT INTO minutebook.inbound_messages (id, stream_id, tenant, channel, outcome, conversation_id, correlation_id,
-        decided_at)
+        decided_at, deletes)
     VALUES (substr(v_name, length('inbound:') + 1), NEW.stream_id, v_tenant, p ->> 'channel', p ->> 'outcome',
-        p ->> 'conversation', p ->> 'correlationId', NEW.ts);
+        p ->> 'conversation', p ->> 'correlationId', NEW.ts, p ->> 'deletes');
     RETURN NULL;
 END
 $$;
@@ -3299,6 +3299,20 @@ CREATE TABLE minutebook.idempotency (
 
 ALTER TABLE minutebook.idempotency OWNER TO minutebook_owner;
 
+-- Name: inbound_deletions; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
+
+CREATE TABLE minutebook.inbound_deletions (
+    id text NOT NULL,
+    conversation_id text NOT NULL,
+    message_id text NOT NULL,
+    tenant text NOT NULL,
+    channel text NOT NULL,
+    schema_version integer DEFAULT 1 NOT NULL,
+    at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+ALTER TABLE minutebook.inbound_deletions OWNER TO minutebook_owner;
+
 -- Name: inbound_messages; Type: TABLE; Schema: minutebook; Owner: minutebook_owner
 
 CREATE TABLE minutebook.inbound_messages (
@@ -3311,7 +3325,8 @@ CREATE TABLE minutebook.inbound_messages (
     correlation_id text NOT NULL,
     schema_version integer DEFAULT 1 NOT NULL,
     decided_at timestamp with time zone NOT NULL,
-    done_at timestamp with time zone
+    done_at timestamp with time zone,
+    deletes text
 )
 WITH (fillfactor='80');
 
@@ -3932,6 +3947,11 @@ ALTER TABLE ONLY minutebook.holds
 ALTER TABLE ONLY minutebook.idempotency
     ADD CONSTRAINT idempotency_pkey PRIMARY KEY (tenant, caller, operation, scope, key);
 
+-- Name: inbound_deletions inbound_deletions_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
+
+ALTER TABLE ONLY minutebook.inbound_deletions
+    ADD CONSTRAINT inbound_deletions_pkey PRIMARY KEY (id, conversation_id);
+
 -- Name: inbound_messages inbound_messages_pkey; Type: CONSTRAINT; Schema: minutebook; Owner: minutebook_owner
 
 ALTER TABLE ONLY minutebook.inbound_messages
@@ -4276,6 +4296,14 @@ CREATE INDEX idempotency_created ON minutebook.idempotency USING brin (created_a
 -- Name: idempotency_stream; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
 CREATE INDEX idempotency_stream ON minutebook.idempotency USING btree (stream_id);
+
+-- Name: inbound_deletions_turn; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX inbound_deletions_turn ON minutebook.inbound_deletions USING btree (message_id);
+
+-- Name: inbound_messages_deleted; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
+
+CREATE INDEX inbound_messages_deleted ON minutebook.inbound_messages USING btree (deletes) WHERE (deletes IS NOT NULL);
 
 -- Name: inbound_messages_of; Type: INDEX; Schema: minutebook; Owner: minutebook_owner
 
@@ -5603,6 +5631,12 @@ GRANT SELECT(stream_id) ON TABLE minutebook.idempotency TO minutebook_retention;
 -- Name: COLUMN idempotency.created_at; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 
 GRANT SELECT(created_at) ON TABLE minutebook.idempotency TO minutebook_retention;
+
+-- Name: TABLE inbound_deletions; Type: ACL; Schema: minutebook; Owner: minutebook_owner
+
+GRANT SELECT,INSERT ON TABLE minutebook.inbound_deletions TO minutebook_app;
+GRANT SELECT,DELETE ON TABLE minutebook.inbound_deletions TO minutebook_eraser;
+GRANT SELECT ON TABLE minutebook.inbound_deletions TO minutebook_auditor;
 
 -- Name: TABLE inbound_messages; Type: ACL; Schema: minutebook; Owner: minutebook_owner
 

@@ -142,6 +142,57 @@ def test_what_is_no_message_of_a_person_is_ignored(document: Any) -> None:
     assert channel().parse(signed(json.dumps(document).encode())) is None
 
 
+WAS = {"type": "message", "user": "U7", "text": "hello", "ts": "1700000000.000100"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "author"),
+    [
+        ({"subtype": "message_deleted", "deleted_ts": WAS["ts"], "previous_message": WAS, "hidden": True}, "U7"),
+        ({"subtype": "message_deleted", "deleted_ts": WAS["ts"]}, ""),
+        ({"subtype": "message_deleted", "deleted_ts": WAS["ts"], "previous_message": {"user": None}}, ""),
+        (
+            {
+                "subtype": "message_changed",
+                "message": {"subtype": "tombstone", "user": "USLACKBOT", "ts": WAS["ts"]},
+                "previous_message": WAS,
+            },
+            "U7",
+        ),
+    ],
+)
+def test_b74_a_deletion_is_of_the_message_that_it_names(fields: dict[str, Any], author: str) -> None:
+    said = event(chat="C1", **fields)
+    del said["event"]["user"], said["event"]["text"]
+    came = read(event(chat="C1"))
+    assert read(said) == Inbound(
+        sender=ChannelIdentity("default", "sl", author),
+        place=Place("C1", is_group=True),
+        message_id=f"deleted:{came.message_id}",
+        text="",
+        deletes=came.message_id,
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"subtype": "message_changed", "message": {**WAS, "text": "edited"}, "previous_message": WAS},
+        {"subtype": "message_deleted", "deleted_ts": WAS["ts"], "previous_message": {**WAS, "bot_id": "B1"}},
+        {"subtype": "message_deleted", "deleted_ts": WAS["ts"], "previous_message": {**WAS, "user": "UBOT"}},
+        {"subtype": "message_deleted"},
+        {"type": "app_mention", "subtype": "message_deleted", "deleted_ts": WAS["ts"]},
+        {"subtype": "message_deleted", "deleted_ts": WAS["ts"], "channel": None},
+        {"subtype": "message_changed", "message": {"subtype": "tombstone"}},
+    ],
+)
+def test_b74_edits_and_what_is_ours_are_no_deletions(fields: dict[str, Any]) -> None:
+    said = event(**fields)
+    if fields.get("channel", "") is None:
+        del said["event"]["channel"]
+    assert channel().parse(signed(json.dumps(said).encode())) is None
+
+
 def test_events_of_another_workspace_are_ignored() -> None:
     assert channel(workspace="T2").parse(signed(json.dumps(event()).encode())) is None
     assert read(event(), workspace="T1").text == "hello"

@@ -20,6 +20,7 @@ from standardwebhooks.webhooks import Webhook
 
 OUT, IN = whsec("o"), whsec("i")
 HELLO = {"from": "ann", "messageId": "m1", "text": "hello"}
+DELETION = {"from": "ann", "messageId": "d1", "deletes": "m1"}
 
 
 def channel(url: str | None = None, *, loopback: bool = True, name: str = "hook", inbound: str = IN) -> WebhookChannel:
@@ -66,6 +67,16 @@ def test_a_message_is_proven_and_read() -> None:
         background=True,
         response_target={"kind": "none"},
         display="ann",
+    )
+
+
+def test_b74_a_deletion_names_a_message_of_its_sender() -> None:
+    assert channel().parse(webhook_request(IN, DELETION)) == Inbound(
+        sender=ChannelIdentity("default", "hook", "ann"),
+        place=Place("ann"),
+        message_id="d1",
+        text="",
+        deletes="m1",
     )
 
 
@@ -149,6 +160,17 @@ def test_verbs_are_caught(said: dict[str, str], verb: str | None, argument: str)
         ({"from": "ann", "messageId": "m"}, "$.text"),
         ({**HELLO, "command": "link"}, "$.text"),
         ({"from": "ann", "messageId": "m", "command": "delete"}, "$.command"),
+        ({**HELLO, "deletes": "m0"}, "$.deletes"),
+        ({**DELETION, "command": "status"}, "$.deletes"),
+        ({**DELETION, "conversation": "c"}, "$.deletes"),
+        ({**DELETION, "background": False}, "$.deletes"),
+        ({**DELETION, "responseTarget": {"kind": "none"}}, "$.deletes"),
+        ({**DELETION, "continuation": "c"}, "$.deletes"),
+        ({**DELETION, "deletes": ""}, "$.deletes"),
+        ({**DELETION, "deletes": "m" * 256}, "$.deletes"),
+        ({**DELETION, "deletes": None}, "$.deletes"),
+        ({**DELETION, "deletes": "d1"}, "$.deletes"),
+        ({"messageId": "d1", "deletes": "m1"}, "$"),
         ({"receipts": [{"key": "", "state": "delivered"}]}, "$.receipts[0].key"),
         ({"receipts": [{"key": "k", "state": "accepted"}]}, "$.receipts[0].state"),
         ({"receipts": [{"key": "k", "state": "observed", "at": "2026-01-02T03:04:05"}]}, "$.receipts[0].at"),

@@ -18,6 +18,7 @@ BESIDE = frozenset(
         "delivery_breakers",
         "delivery_payloads",
         "ends",
+        "inbound_deletions",
         "inbound_messages",
         "inbound_signatures",
         "inbox_heads",

@@ -13,6 +13,7 @@ import pytest
 from inbound_scenes import HOOK, TELEGRAM, Desk, fresh, inbound_desk, number, signature
 from live_server import LiveServer
 from scratch import SCRATCH
+from verbs import verb
 
 POINTS = (
     pytest.param("judged", marks=pytest.mark.soak),
@@ -74,3 +75,44 @@ def test_a_verb_is_answered_once_wherever_the_server_is_killed(heir: Desk) -> No
     heir.telegram("/status")
     heir.platforms.told("7", "This chat is")
     assert sum("Your code is" in text for text in heir.platforms.texts("7")) == 1
+
+
+@pytest.mark.parametrize("point", ["recorded", "acted"])
+def test_b74_what_is_deleted_after_a_kill_has_no_turn_or_one_that_is_to_be_erased(heir: Desk, point: str) -> None:
+    """The message is decided, and killed before its effect or before it is told; then it is deleted; then the platform
+    sends it once more."""
+    sender, message, text = fresh("killed"), fresh(), f"deleted after a kill at {point}"
+    body = json.dumps({"from": sender, "messageId": message, "text": text}).encode()
+    dies_of(heir, point, "hook", body, signature(HOOK, body))
+    wishes = "SELECT conversation_id FROM minutebook.inbound_deletions"
+    assert heir.hook(None, sender=sender, deletes=message).json()["outcome"] == "accepted"
+    ((conversation,),) = heir.rows(wishes)
+    again = heir.post("hook", body, signature(HOOK, body)).json()
+    assert (again["outcome"], again.get("duplicate")) == ("ignored", None)
+    last = heir.post("hook", body, signature(HOOK, body)).json()
+    assert last["duplicate"]
+    assert heir.asked(conversation) == ([] if point == "recorded" else [text])
+    done = verb("erase", "--deleted", "--json", "--data-dir", heir.server.data_dir)
+    assert done.code == 0, done.said
+    assert len(heir.rows(wishes)) == (point == "recorded"), "it stays while the message may come again"
+    ((left,),) = heir.rows("SELECT count(*) FROM minutebook.events WHERE payload::text LIKE %s", f"%{text}%")
+    assert left == 0
+    with heir.server.sql() as connection:
+        connection.execute("UPDATE minutebook.inbound_deletions SET at = at - interval '31 days'")
+    assert verb("erase", "--deleted", "--data-dir", heir.server.data_dir).code == 0
+    assert not heir.rows(wishes)
+
+
+@pytest.mark.parametrize("point", ["recorded", "acted"])
+def test_b74_a_deletion_is_done_once_wherever_the_server_is_killed(heir: Desk, point: str) -> None:
+    sender, message, text = fresh("killed"), fresh(), f"deleted over a kill at {point}"
+    told = heir.hook(text, sender=sender, messageId=message).json()
+    conversation = heir.decided(told["id"])["conversation"]
+    assert heir.asked(conversation) == [text]
+    body = json.dumps({"from": sender, "messageId": fresh(), "deletes": message}).encode()
+    dies_of(heir, point, "hook", body, signature(HOOK, body))
+    assert "duplicate" not in heir.post("hook", body, signature(HOOK, body)).json()
+    assert heir.post("hook", body, signature(HOOK, body)).json()["duplicate"]
+    assert verb("erase", "--deleted", "--data-dir", heir.server.data_dir).code == 0
+    ((left,),) = heir.rows("SELECT count(*) FROM minutebook.events WHERE payload::text LIKE %s", f"%{text}%")
+    assert left == 0

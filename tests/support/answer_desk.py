@@ -42,6 +42,7 @@ from minutebook.infra.link_hashes import KeyedLinkHashes
 from minutebook.infra.postgres.answer_table import PostgresAnswerTable, PostgresPushes, PostgresRecipients
 from minutebook.infra.postgres.continuation_rows import PostgresContinuationRows
 from minutebook.infra.postgres.ends import PostgresEnds
+from minutebook.infra.postgres.inbound_deletions import PostgresDeletions
 from minutebook.infra.postgres.sign_ins import PostgresSnapshots
 from ulid_transform import ulid_now
 
@@ -67,7 +68,12 @@ class AnswerDesk:
         self.table = PostgresAnswerTable(talks.pool)
         self.recipients = PostgresRecipients(talks.pool)
         self.transcripts = Transcripts(
-            talks.log, RING, talks.conversations.access, Policy({}), PostgresSnapshots(talks.pool)
+            talks.log,
+            RING,
+            talks.conversations.access,
+            Policy({}),
+            PostgresSnapshots(talks.pool),
+            PostgresDeletions(talks.pool),
         )
         self.continuations = KeyedContinuations(
             PostgresContinuationRows(talks.pool),

@@ -261,10 +261,12 @@ def signature(secret: str, body: bytes, *, at: float | None = None, message_id: 
     }
 
 
-def slack_signature(body: bytes, kind: str = "application/json", *, at: float | None = None) -> dict[str, str]:
+def slack_signature(
+    body: bytes, kind: str = "application/json", *, at: float | None = None, secret: str = SLACK
+) -> dict[str, str]:
     """Headers as Slack signs them. at: as in signature."""
     stamp = str(int(time.time() if at is None else at))
-    mac = hmac.new(SLACK.encode(), b"v0:" + stamp.encode() + b":" + body, hashlib.sha256).hexdigest()
+    mac = hmac.new(secret.encode(), b"v0:" + stamp.encode() + b":" + body, hashlib.sha256).hexdigest()
     return {"x-slack-request-timestamp": stamp, "x-slack-signature": f"v0={mac}", "content-type": kind}
 
 

@@ -13,9 +13,9 @@ BEGIN
         RETURN NULL;
     END IF;
     INSERT INTO minutebook.inbound_messages (id, stream_id, tenant, channel, outcome, conversation_id, correlation_id,
-        decided_at)
+        decided_at, deletes)
     VALUES (substr(v_name, length('inbound:') + 1), NEW.stream_id, v_tenant, p ->> 'channel', p ->> 'outcome',
-        p ->> 'conversation', p ->> 'correlationId', NEW.ts);
+        p ->> 'conversation', p ->> 'correlationId', NEW.ts, p ->> 'deletes');
     RETURN NULL;
 END
 $$;
