@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import doomed_server
 import httpx
+import pausing_server
 import pytest
 from inbound_scenes import HOOK, TELEGRAM, Desk, fresh, inbound_desk, number, signature
-from live_server import LiveServer
+from live_server import LiveServer, until
 from scratch import SCRATCH
 from verbs import verb
 
@@ -82,7 +84,7 @@ def test_b74_what_is_deleted_after_a_kill_has_no_turn_or_one_that_is_to_be_erase
     """The message is decided, and killed before its effect or before it is told; then it is deleted; then the platform
     sends it once more."""
     sender, message, text = fresh("killed"), fresh(), f"deleted after a kill at {point}"
-    body = json.dumps({"from": sender, "messageId": message, "text": text}).encode()
+    body = json.dumps({"from": sender, "messageId": message, "text": text, "background": True}).encode()
     dies_of(heir, point, "hook", body, signature(HOOK, body))
     wishes = "SELECT conversation_id FROM minutebook.inbound_deletions"
     assert heir.hook(None, sender=sender, deletes=message).json()["outcome"] == "accepted"
@@ -101,6 +103,48 @@ def test_b74_what_is_deleted_after_a_kill_has_no_turn_or_one_that_is_to_be_erase
         connection.execute("UPDATE minutebook.inbound_deletions SET at = at - interval '31 days'")
     assert verb("erase", "--deleted", "--data-dir", heir.server.data_dir).code == 0
     assert not heir.rows(wishes)
+
+
+def test_b74_what_is_deleted_between_the_look_and_the_effect_is_stopped(heir: Desk, tmp_path: Path) -> None:
+    """The message has looked and was not deleted; the deletion has looked and there was no turn yet."""
+    sender, message = fresh("racing"), fresh()
+    body = json.dumps({"from": sender, "messageId": message, "text": "!hang"}).encode()
+    program = [pausing_server.__file__, "recorded", str(tmp_path)]
+    with LiveServer(heir.server.data_dir, program=program, arguments=["--role", "http"]) as slow:
+        url, headers = f"{slow.url}/v1/channels/hook/inbound", signature(HOOK, body)
+        with ThreadPoolExecutor(1) as pool:
+            taken = pool.submit(httpx.post, url, content=body, headers=headers, timeout=30)
+            until((tmp_path / "paused").exists, 20, "the message at its effect")
+            heir.hook(None, sender=sender, deletes=message)
+            (tmp_path / "go").touch()
+            told = taken.result().json()
+    event = heir.decided(told["id"])
+    heir.asked(event["conversation"])
+    query = (
+        "SELECT e.payload ->> 'status' FROM minutebook.events e JOIN minutebook.streams s ON s.id = e.stream_id"
+        " WHERE s.name = %s AND e.type = 'reply_recorded'"
+    )
+    assert heir.rows(query, f"conversation:{event['conversation']}") == [("interrupted",)]
+    assert not heir.platforms.texts(sender)
+    assert verb("erase", "--deleted", "--data-dir", heir.server.data_dir).code == 0
+
+
+def test_b74_a_turn_that_went_into_another_conversation_is_found(heir: Desk) -> None:
+    """Its own was closed between its decision and its effect."""
+    sender, message, text = fresh("moved"), fresh(), "into the next conversation"
+    body = json.dumps({"from": sender, "messageId": message, "text": text}).encode()
+    page = heir.linked("moved", sender)
+    heir.hook("before", sender=sender)
+    dies_of(heir, "recorded", "hook", body, signature(HOOK, body))
+    conversation = heir.newest("hook")["conversation"]
+    heir.asked(conversation)
+    assert page.post(f"/v1/conversations/{conversation}/close").status_code == 200
+    assert heir.post("hook", body, signature(HOOK, body)).json()["outcome"] == "accepted"
+    heir.platforms.told(sender, text)
+    heir.hook(None, sender=sender, deletes=message)
+    assert verb("erase", "--deleted", "--data-dir", heir.server.data_dir).code == 0
+    ((left,),) = heir.rows("SELECT count(*) FROM minutebook.events WHERE payload::text LIKE %s", f"%{text}%")
+    assert left == 0
 
 
 @pytest.mark.parametrize("point", ["recorded", "acted"])

@@ -328,13 +328,8 @@ def test_b74_a_deletion_is_checked_as_its_neighbours_are(desk: Desk) -> None:
 
 def test_b74_no_answer_of_the_api_has_the_words(desk: Desk) -> None:
     """Of a person whose end is linked, and who asks in a conversation of their own."""
-    alice = desk.server.client("human:alice", "agents-member", tenant="acme")
     sender, message = fresh("alice"), fresh()
-    begun = alice.post("/v1/links", json={"channel": "hook", "mechanism": "code"}).json()
-    desk.hook(None, sender=sender, command=f"link {begun['code']}")
-    (pending,) = alice.get("/v1/links").json()["pending"]
-    consent = {"consentDigest": pending["consentDigest"], "push": "replies"}
-    assert alice.post(f"/v1/links/{begun['id']}/confirm", json=consent).status_code == 200
+    alice = desk.linked("alice", sender)
     talk = alice.post("/v1/conversations", json={"agent": "echo"}).json()["id"]
     text = f"canary {message}"
     told = desk.hook(text, sender=sender, messageId=message, conversation=talk, background=True).json()

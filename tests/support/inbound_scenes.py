@@ -193,6 +193,17 @@ class Desk:
         headers = {"authorization": f"Bearer {MAIL}", "content-type": "message/rfc822"}
         return self.post("mail", "\r\n".join(lines).encode(), headers)
 
+    def linked(self, person: str, sender: str) -> httpx.Client:
+        """The page of a person, of whose account a webhook's sender is from now on."""
+        page = self.server.client(f"human:{person}", "agents-member", tenant="acme")
+        begun = page.post("/v1/links", json={"channel": "hook", "mechanism": "code"}).json()
+        self.hook(None, sender=sender, command=f"link {begun['code']}")
+        (pending,) = page.get("/v1/links").json()["pending"]
+        consent = {"consentDigest": pending["consentDigest"], "push": "replies"}
+        answer = page.post(f"/v1/links/{begun['id']}/confirm", json=consent)
+        assert answer.status_code == 200, answer.text
+        return page
+
     def rows(self, query: str, *values: Any) -> list[Any]:
         """Of the database, as its superuser."""
         with self.server.sql() as connection:
