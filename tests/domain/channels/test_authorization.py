@@ -107,6 +107,11 @@ def test_who_is_addressed_in_a_group(accept: str, mention: bool, command: bool, 
     assert heard(alone)
 
 
+def test_b74_a_deletion_is_always_meant() -> None:
+    said = Inbound(ALICE, Place("-1", is_group=True), "2", "", deletes="1")
+    assert all(is_addressed(said, each) for each in ("mention_only", "command_only", "mention_or_command", "all"))
+
+
 TIERS = {"a": "red", "b": "red", "c": "blue"}
 
 
