@@ -10,6 +10,7 @@ from ...domain.conversations.signing import Keyring
 from ...domain.conversations.visibility import may_see
 from ...domain.errors import NotVisible
 from ...domain.principals import Caller, Principal
+from ..channels.deleting import TURN
 from ..channels.inbound_ports import Claims, Deletions
 from ..conversations.access import Access
 from ..conversations.kind import conversation_kind
@@ -73,7 +74,9 @@ class Transcripts:
         return Records(user, reply, await self._is_deleted(user))
 
     async def _is_deleted(self, user: UserRecorded) -> bool:
-        return user.message_id is not UNSET and await self._deletions.is_wished(user.message_id)
+        if user.message_id is UNSET or not user.message_id.startswith(TURN):
+            return False
+        return await self._deletions.is_wished(user.message_id)
 
     async def takes_part(self, asker: Identity, conversation_id: str) -> bool:
         """Whether somebody still has a place in a conversation. Raises Unavailable."""

@@ -26,6 +26,10 @@ PLATFORM = ""
 """Native id of a sender whom the platform does not name: it is the platform itself that says so."""
 
 
+TURN = "channel."
+"""What the message ids of turns begin with that came over a channel."""
+
+
 class Answers(Protocol):
     """Answers to turns."""
 
@@ -82,4 +86,4 @@ class Deleting:
 
 def turn_message(message: str) -> str:
     """The message id of the turn that an inbound message becomes."""
-    return f"channel.{message}"
+    return f"{TURN}{message}"
