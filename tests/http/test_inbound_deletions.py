@@ -229,13 +229,12 @@ def test_b74_what_is_deleted_while_its_answer_waits_is_not_sent(desk: Desk) -> N
     sender, gone = fresh("late"), fresh()
     text = f"an answer of {sender}"
     desk.platforms.troubles = lambda request: text.encode() in request.body
-    desk.platforms.mischief.append(status(503))
+    desk.platforms.mischief.append(status(503, retry_after="60"))
     told = desk.hook(text, sender=sender, messageId=gone).json()
-    desk.platforms.told(sender, text)
+    query = "SELECT state, reason FROM minutebook.deliveries WHERE correlation_id = %s"
+    until(lambda: [row[0] for row in desk.rows(query, told["id"])] == ["waiting"], 20, "a try")
     desk.hook(None, sender=sender, deletes=gone)
-    query = "SELECT state, reason FROM minutebook.deliveries WHERE correlation_id = %s AND ended_at IS NOT NULL"
-    until(lambda: desk.rows(query, told["id"]), 20, "the end of the delivery")
-    assert desk.rows(query, told["id"]) == [("cancelled", "redaction")]
+    assert desk.rows(query, told["id"]) == [("cancelled", "redaction")], "at once, not when it would be sent"
     assert desk.platforms.texts(sender) == [f"echo: {text}"], "one try, from before"
     assert erase(desk)["fulfilled"] == 1
     assert not places_of(desk, text)
