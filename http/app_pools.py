@@ -5,10 +5,15 @@ from __future__ import annotations
 import contextlib
 
 from ..infra.database import Database
+from ..infra.jobs.connector import jobs_pool
+from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.postgres.appender import Appender
 from ..infra.postgres.pool import Pool, make_pool
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
+
+WAKERS = 1
+"""Connections at most by which a process wakes lanes; none is held while it has nothing to wake."""
 
 
 async def app_pool(
@@ -43,3 +48,19 @@ def quiet_store(pool: Pool, stack: contextlib.AsyncExitStack, writers: int = 2) 
     appender.start()
     stack.push_async_callback(appender.close)
     return PostgresStore(pool, appender)
+
+
+async def wake_ups(
+    settings: Settings, database: Database, stack: contextlib.AsyncExitStack, name: str
+) -> PostgresLaneQueue:
+    """What wakes lanes, from a process that runs none. `stack` closes it."""
+    pool = jobs_pool(
+        database.url("app"),
+        min_size=0,
+        max_size=WAKERS,
+        statement_timeout_ms=settings.database.statement_timeout_ms,
+        name=name,
+    )
+    await pool.open()
+    stack.push_async_callback(pool.close)
+    return PostgresLaneQueue(pool)

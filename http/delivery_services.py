@@ -23,8 +23,6 @@ from ..commands.ports import no_redaction
 from ..commands.signals import Signals
 from ..infra.channels.setup import payload_codec
 from ..infra.database import Database
-from ..infra.jobs.connector import jobs_pool
-from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.postgres.delivery_board import PostgresBoard
 from ..infra.postgres.delivery_bulk import PostgresBulk
 from ..infra.postgres.delivery_payloads import PostgresPayloads
@@ -33,13 +31,11 @@ from ..infra.postgres.pool import Pool
 from ..infra.postgres.shared_looks import PostgresHeads, PostgresSealed
 from ..infra.postgres.store import PostgresStore
 from ..infra.settings import Settings
+from .app_pools import wake_ups
 from .bounds import now
 from .delivery_terms import terms_of
 from .delivery_work import open_channels
 from .inbox_services import inbox_rows
-
-WAKERS = 1
-"""Connections at most that wake lanes; none is held while nobody replays."""
 
 
 class Operating(Struct, frozen=True):
@@ -63,17 +59,8 @@ async def operating_of(
 ) -> tuple[Operators, Operating]:
     """The operators of this process, whether channels are configured or not: deliveries outlive their channel's
     settings. What it opens is closed by `stack`."""
-    jobs = jobs_pool(
-        database.url("app"),
-        min_size=0,
-        max_size=WAKERS,
-        statement_timeout_ms=settings.database.statement_timeout_ms,
-        name="wake-ups by operators",
-    )
-    await jobs.open()
-    stack.push_async_callback(jobs.close)
     board, rows, payloads = PostgresBoard(pool), PostgresDeliveryRows(pool), PostgresPayloads(pool)
-    queue, terms = PostgresLaneQueue(jobs), terms_of(settings)
+    queue, terms = await wake_ups(settings, database, stack, "wake-ups by operators"), terms_of(settings)
     watch = ChannelWatch(board, {name: each.tenant for name, each in settings.channels.items()})
     means = Means(
         store,

@@ -33,8 +33,6 @@ from ..infra.channels.webhook import WebhookChannel
 from ..infra.database import Database
 from ..infra.delivery_hashes import DeliveryHashes
 from ..infra.inbound_hashes import KeyedInboundHashes
-from ..infra.jobs.connector import jobs_pool
-from ..infra.jobs.lanes import PostgresLaneQueue
 from ..infra.postgres.delivery_payloads import PostgresPayloads
 from ..infra.postgres.inbound_deletions import PostgresDeletions
 from ..infra.postgres.inbound_rows import PostgresInboundRows, PostgresSessionRows
@@ -45,13 +43,11 @@ from ..infra.settings import Settings
 from ..infra.settings_channels import ChannelSettings
 from ..infra.settings_check_kept import DAY_S
 from ..infra.settings_section import parse_duration
+from .app_pools import wake_ups
 from .bounds import now
 from .delivery_terms import terms_of
 from .inbound_pace import InboundPace
 from .link_ends import ends_of
-
-WAKERS = 1
-"""Connections at most that wake lanes; none is held while nobody is told anything."""
 
 
 class Process(Struct, frozen=True):
@@ -117,20 +113,11 @@ async def receiving_of(process: Process, stack: contextlib.AsyncExitStack) -> Re
 
 
 async def _planner(process: Process, channels: Mapping[str, Channel], stack: contextlib.AsyncExitStack) -> Planner:
-    jobs = jobs_pool(
-        process.database.url("app"),
-        min_size=0,
-        max_size=WAKERS,
-        statement_timeout_ms=process.settings.database.statement_timeout_ms,
-        name="wake-ups by messages",
-    )
-    await jobs.open()
-    stack.push_async_callback(jobs.close)
     planner = Planner(
         process.store,
         PostgresPayloads(process.pool),
         payload_codec(process.settings, process.redactor.value),
-        PostgresLaneQueue(jobs),
+        await wake_ups(process.settings, process.database, stack, "wake-ups by messages"),
         DeliveryHashes(process.server_key),
         channels,
         terms_of(process.settings),
