@@ -16,18 +16,14 @@ from ...commands.conversations.erasing import NoWords, pieces_of
 from ...domain.rooms.commands import MAX_REASON_BYTES
 from ..conversation_keys import conversation_keys
 from ..database import Database
-from ..postgres.appender import Appender
 from ..postgres.conversation_erasure import Why, erase_pieces
-from ..postgres.conversation_log import PostgresConversationLog
 from ..postgres.erasure import Erased, Erasure, ErasureRefused
 from ..postgres.erasure import erase as erase_everywhere
-from ..postgres.pool import make_pool
-from ..postgres.store import PostgresStore
 from ..redaction.setup import redactor_of
 from ..settings import Settings
 from .access import room_of
 from .common import FINDING, USAGE, DataDir, Json, database_of, fail, guarded, print_json, settings_of
-from .erase_deleted import BY_SENDER, erase_deleted
+from .erase_deleted import BY_SENDER, erase_deleted, logs_of
 from .render import printable, say
 
 
@@ -115,15 +111,8 @@ def _deleted(data_dir: Path | None, reason: str, *, dry_run: bool, json: bool) -
 async def _in_conversation(
     settings: Settings, database: Database, conversation_id: str, ord_: int, why: Why, *, dry_run: bool
 ) -> list[Erased]:
-    timeout_ms = settings.database.statement_timeout_ms
-    pool = make_pool(database.url("app"), "app", max_size=1, statement_timeout_ms=timeout_ms)
-    await pool.open(wait=True)
-    try:
-        store = PostgresStore(pool, Appender(pool))
-        log = PostgresConversationLog(pool)
+    async with logs_of(settings, database) as (_, store, log):
         pieces = await pieces_of(store, log, conversation_keys(settings), conversation_id, ord_)
-    finally:
-        await pool.close()
     return await erase_pieces(database.url("eraser"), pieces, why, ulid_now, dry_run=dry_run)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncGenerator
+
 from msgspec import Struct
 from ulid_transform import ulid_now
 
@@ -13,7 +16,7 @@ from ..postgres.conversation_erasure import Why, erase_pieces
 from ..postgres.conversation_log import PostgresConversationLog
 from ..postgres.erasure import Erased, ErasureRefused
 from ..postgres.inbound_deletions import PostgresDeletions, Wish, take_wish
-from ..postgres.pool import make_pool
+from ..postgres.pool import Pool, make_pool
 from ..postgres.store import PostgresStore
 from ..settings import Settings
 from ..settings_check_kept import DAY_S
@@ -42,14 +45,24 @@ class Done(Struct, frozen=True):
     fulfilled: int
 
 
-async def erase_deleted(settings: Settings, database: Database, why: Why, *, dry_run: bool) -> Done:
-    """Every wish on its own: what is erased already costs a look, so that whoever repeats it after any failure goes on
-    where it ended, and a wish goes only behind its erasure. Raises Unavailable."""
+@contextlib.asynccontextmanager
+async def logs_of(
+    settings: Settings, database: Database
+) -> AsyncGenerator[tuple[Pool, PostgresStore, PostgresConversationLog]]:
+    """What is looked at before an erasure, as the app role on one connection. Raises Unavailable."""
     timeout_ms = settings.database.statement_timeout_ms
     pool = make_pool(database.url("app"), "app", max_size=1, statement_timeout_ms=timeout_ms)
     await pool.open(wait=True)
     try:
-        store, log = PostgresStore(pool, Appender(pool)), PostgresConversationLog(pool)
+        yield pool, PostgresStore(pool, Appender(pool)), PostgresConversationLog(pool)
+    finally:
+        await pool.close()
+
+
+async def erase_deleted(settings: Settings, database: Database, why: Why, *, dry_run: bool) -> Done:
+    """Every wish on its own: what is erased already costs a look, so that whoever repeats it after any failure goes on
+    where it ended, and a wish goes only behind its erasure. Raises Unavailable."""
+    async with logs_of(settings, database) as (pool, store, log):
         eraser = _Eraser(settings, store, log, database.url("eraser"), why, is_dry=dry_run)
         deletions, last = PostgresDeletions(pool), None
         days = parse_duration(settings.delivery.inbound_ttl) // DAY_S
@@ -57,8 +70,6 @@ async def erase_deleted(settings: Settings, database: Database, why: Why, *, dry
             for wish in page:
                 await eraser.one(wish)
             last = page[-1]
-    finally:
-        await pool.close()
     return eraser.done
 
 
