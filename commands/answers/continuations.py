@@ -10,7 +10,7 @@ changes nothing behind another end, and what the log says later changes it no mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, datetime
 
 from ...domain.conversations.identity import identity_of
 from ...domain.errors import NotVisible, TooManyPending
@@ -66,13 +66,13 @@ class KeyedContinuations:
         if kept is None:
             raise TooManyPending(f"{MAX_OPEN} of your background turns have not ended; wait for some, or cancel them.")
         expires_at, made = kept
-        return Continuation(token, f"{URL}{token}", stamp(expires_at.astimezone(UTC)), made)
+        return _shown(token, expires_at, made)
 
     async def again(self, caller: Caller, conversation_id: str, envelope_id: str) -> Continuation | None:
         """See Continuations.again. Nobody would end one that is made now: what is recorded of the turn may be past."""
         token = self._tokens.token(caller.tenant, identity_of(caller), conversation_id, envelope_id)
         expires_at = await self._rows.expires(caller.tenant, self._tokens.handle(caller.tenant, token))
-        return None if expires_at is None else Continuation(token, f"{URL}{token}", stamp(expires_at.astimezone(UTC)))
+        return None if expires_at is None else _shown(token, expires_at)
 
     async def withdraw(self, caller: Caller, begun: Continuation) -> None:
         """See Continuations.withdraw."""
@@ -103,3 +103,7 @@ async def forget_all(rows: ContinuationRows) -> int:
         gone += batch
         if batch < FORGET_BATCH:
             return gone
+
+
+def _shown(token: str, expires_at: datetime, made: str = "") -> Continuation:
+    return Continuation(token, f"{URL}{token}", stamp(expires_at.astimezone(UTC)), made)

@@ -105,19 +105,19 @@ class Receiving:
     async def receive(self, name: str, kind: Kind, request: RawRequest) -> Taken:
         """Take one request. kind: what may be in it; mail is handed over at one place, reports and messages alike."""
         channel, proof = self._proven(name, request)
-        said = channel.parse(request)
+        said, signature = channel.parse(request), self._signature(channel, proof)
         self._means.pace.of_channel(name)
         if said is None or isinstance(said, Echoed):
-            if proof.signature is not UNSET:
-                await self._finish(channel, None, self._signature(channel, proof))
+            if signature is not None:
+                await self._finish(channel, None, signature)
             return Taken() if said is None else Taken(echo=said.answer)
         if isinstance(said, Inbound):
             if kind == "receipts":
                 raise Invalid.at("$", "is a message; send it to /inbound")
-            return await self._message(channel, said, self._signature(channel, proof))
+            return await self._message(channel, said, signature)
         if kind == "inbound" and channel.kind == "webhook":
             raise Invalid.at("$.receipts", "send receipts to /receipts")
-        return await self._receipts(channel, said, self._signature(channel, proof))
+        return await self._receipts(channel, said, signature)
 
     def kind_of(self, name: str) -> str:
         """The kind of a channel; empty where there is none."""
