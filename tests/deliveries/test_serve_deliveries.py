@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from delivery_desk import PAYLOAD_KEY, SECRET, Receiver, desk_of, settled, wanted, webhook
+from job_steps import jobs_alone
 from live_server import until
 from outside import serving, status
 
@@ -34,12 +32,7 @@ def test_the_process_of_jobs_sends_what_was_planned(database: Any, tmp_path: Pat
     with serving(Receiver()) as receiver:
         key = base64.b64encode(PAYLOAD_KEY).decode()
         (tmp_path / "minutebook.toml").write_text(SETTINGS.format(url=receiver.url, secret=SECRET, key=key))
-        env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(tmp_path), "--role", "jobs"],
-            env={**env, "MINUTEBOOK_DATABASE_URL": database.url("app")},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        process = jobs_alone(tmp_path, database.url("app"), "--role", "jobs")
         receiver.mischief = [status(503)]
 
         async def scenario() -> list[str]:
@@ -74,12 +67,7 @@ def test_without_channels_a_wake_up_waits_for_nobody(database: Any, tmp_path: Pa
 
     asyncio.run(plan())
     assert waiting() == 1
-    env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(tmp_path), "--role", "jobs"],
-        env={**env, "MINUTEBOOK_DATABASE_URL": database.url("app")},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = jobs_alone(tmp_path, database.url("app"), "--role", "jobs")
     try:
         until(lambda: waiting() == 0, 30, "the end of the wake-up")
     finally:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,19 +11,11 @@ from typing import Any
 import psutil
 import pytest
 from append_helpers import append, creation, event, events, expire, item, one
+from job_steps import jobs_alone
 from live_server import LiveServer, until
 
 SWEPT = "SELECT count(*) FROM minutebook_jobs.sweeps w WHERE w.name = 'retention'"
 WORKERS = "SELECT count(*) FROM minutebook_jobs.procrastinate_workers"
-
-
-def jobs_alone(data_dir: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(data_dir), *arguments],
-        env={**env, "MINUTEBOOK_DATABASE_URL": url},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
 
 
 def test_alone_it_purges_what_expired_and_ends_in_time(database: Any, tmp_path: Path) -> None:

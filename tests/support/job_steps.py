@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg
@@ -136,3 +140,13 @@ async def eventually(check: Callable[[], bool], within_s: float = 20, what: str 
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"{what} did not come within {within_s} s") from None
+
+
+def jobs_alone(data_dir: Path, url: str, *arguments: str) -> subprocess.Popen[str]:
+    """A process of `serve` with arguments such as `--role jobs`, with its output in pipes."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MINUTEBOOK_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "minutebook.infra.cli.main", "serve", "--data-dir", str(data_dir), *arguments],
+        env={**env, "MINUTEBOOK_DATABASE_URL": url},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
